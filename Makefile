@@ -1,0 +1,50 @@
+# Needs Python with pip and nothing else; everything is installed into .venv.
+# Another interpreter: make PYTHON=python3.12 test. Options for pip: make PIP_FLAGS="--index-url ..." test.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP_FLAGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test slow lint types unit install format clean
+
+demo: $(STAMP) ## trains on this machine with real processes, healthy and faulty, and shows the difference
+	$(BIN)/unisono demo
+
+test: lint types unit ## everything that is quick
+
+unit: $(STAMP)
+	@echo "== tests"
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: $(STAMP) ## the tests that start many processes
+	@echo "== slow tests"
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	@echo "== lint"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@echo "== types"
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+install: $(STAMP)
+
+# Some systems ship Python without ensurepip; there the system's pip fills the environment.
+$(BIN)/python:
+	@echo "== virtual environment in .venv ($(PYTHON))"
+	$(PYTHON) -m venv .venv 2>/dev/null || { $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python .venv install pip; }
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "== installing (torch is large: this takes minutes, and only the first time)"
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,8 @@
+"""`python -m unisono`, the same as `unisono`."""
+
+import sys
+
+from unisono.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

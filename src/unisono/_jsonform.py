@@ -1,0 +1,178 @@
+"""Frozen dataclasses as strict JSON objects: how each type of field is written and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
+
+INT64 = range(-(2**63), 2**63)
+LATEST_TIME = 1e11
+NON_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+
+encode_plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Codec(NamedTuple):
+    """How the values of one type are written to JSON text and read from parsed JSON."""
+
+    write: Callable[[Any], str]
+    read: Callable[[Any], Any]
+
+
+def _quoted_if_not_finite(number: str) -> str:
+    return f'"{number}"' if "n" in number else number
+
+
+def _write_int(value: int) -> str:
+    return f"{value:d}"
+
+
+def _write_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _write_float(value: float) -> str:
+    return _quoted_if_not_finite(f"{value:.9g}")
+
+
+# Nine digits would place a Unix time only within ten seconds.
+def _write_time(value: float) -> str:
+    return _quoted_if_not_finite(repr(round(float(value), 6)))
+
+
+def _write_floats(values: tuple[float | None, ...]) -> str:
+    try:
+        text = _pattern(len(values)) % values
+    except TypeError:
+        text = "n"
+    if "n" in text:
+        text = ",".join("null" if value is None else _write_float(value) for value in values)
+    return f"[{text}]"
+
+
+# One formatting call for a whole row is several times faster than one per number.
+@lru_cache(maxsize=64)
+def _pattern(length: int) -> str:
+    return ",".join(["%.9g"] * length)
+
+
+def _write_rows(rows: tuple[tuple[float | None, ...], ...]) -> str:
+    return f"[{','.join(map(_write_floats, rows))}]"
+
+
+def _read_int(value: Any) -> int:
+    if type(value) is int and value in INT64:
+        return value
+    raise ValueError("should be a whole number of at most 64 bits")
+
+
+def _read_bool(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    raise ValueError("should be true or false")
+
+
+def _read_float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int and value in INT64:
+        return float(value)
+    if type(value) is str and value in NON_FINITE:
+        return NON_FINITE[value]
+    raise ValueError("should be a number")
+
+
+def _read_time(value: Any) -> float:
+    seconds = _read_float(value)
+    if -LATEST_TIME < seconds < LATEST_TIME:
+        return seconds
+    raise ValueError("should be a Unix time in seconds")
+
+
+# Lone surrogates are valid JSON, but no file or terminal takes them.
+def _read_text(value: Any) -> str:
+    if type(value) is str:
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    raise ValueError("should be a text")
+
+
+def _read_floats(values: Any) -> tuple[float | None, ...]:
+    return tuple([v if type(v) is float or v is None else _read_float(v) for v in _checked_list(values)])
+
+
+def _checked_list(values: Any) -> list[Any]:
+    if type(values) is list:
+        return values
+    raise ValueError("should be a list")
+
+
+def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+def each(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda values: tuple([read(value) for value in _checked_list(values)])
+
+
+TIME = Codec(_write_time, _read_time)
+CODECS: dict[object, Codec] = {
+    int: Codec(_write_int, _read_int),
+    int | None: Codec(_write_int, _or_none(_read_int)),
+    float: Codec(_write_float, _read_float),
+    float | None: Codec(_write_float, _or_none(_read_float)),
+    bool: Codec(_write_bool, _read_bool),
+    bool | None: Codec(_write_bool, _or_none(_read_bool)),
+    str: Codec(encode_plain, _read_text),
+    tuple[str, ...]: Codec(encode_plain, each(_read_text)),
+    tuple[int | None, ...]: Codec(encode_plain, each(_or_none(_read_int))),
+    tuple[bool | None, ...]: Codec(encode_plain, each(_or_none(_read_bool))),
+    tuple[float | None, ...]: Codec(_write_floats, _read_floats),
+    tuple[tuple[float | None, ...], ...]: Codec(_write_rows, each(_read_floats)),
+}
+
+
+class Form:
+    """The JSON object of one dataclass. Fields at their default are left out; unknown keys are ignored."""
+
+    def __init__(self, cls: type[Any], extra: Mapping[object, Codec] | None = None) -> None:
+        known = CODECS | dict(extra or {})
+        hints = get_type_hints(cls)
+        codecs = {f.name: TIME if f.name == "time" else known[hints[f.name]] for f in fields(cls)}
+        self._cls = cls
+        self._values = attrgetter(*codecs)
+        self._writers = [(f',"{f.name}":', f.default, codecs[f.name].write) for f in fields(cls)]
+        self._readers = {name: codec.read for name, codec in codecs.items()}
+        self._required = {f.name for f in fields(cls) if f.default is MISSING}
+
+    def write(self, record: Any, start: str = "") -> str:
+        """The object as text, its first members given as `start`."""
+        parts = [start]
+        for value, (key, default, write) in zip(self._values(record), self._writers, strict=True):
+            if value is not default and value != default:
+                parts += key, write(value)
+        return "{" + "".join(parts).removeprefix(",") + "}"
+
+    def read(self, content: Any) -> Any:
+        """The record; `ValueError` says which field is bad."""
+        if type(content) is not dict:
+            raise ValueError("should be a JSON object")
+        missing = self._required - content.keys()
+        if missing:
+            raise ValueError(f"lacks {', '.join(sorted(missing))}")
+        return self._cls(**self._checked(content))
+
+    def _checked(self, content: dict[str, Any]) -> dict[str, Any]:
+        values = {}
+        key = ""
+        try:
+            for key, value in content.items():
+                read = self._readers.get(key)
+                if read is not None:
+                    values[key] = read(value)
+        except ValueError as error:
+            raise ValueError(f"{key} {error}") from None
+        return values

@@ -1,0 +1,59 @@
+"""Output files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from unisono.errors import UserError
+
+
+@contextlib.contextmanager
+def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside `target` to write to; it takes the target's place when the block ends well."""
+    final = _checked(target)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=final.parent, prefix=".unisono-", suffix=final.suffix)
+    except OSError as error:
+        raise _unwritable(final, error) from None
+    os.close(descriptor)
+    try:
+        yield Path(name)
+        _put_in_place(Path(name), final)
+    except OSError as error:
+        raise _unwritable(final, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(final)
+
+
+def _checked(target: str | os.PathLike[str]) -> Path:
+    if not os.fspath(target):
+        raise UserError("An output file should have a name. Found an empty one. Give its path.")
+    try:
+        # A link is followed: its target is replaced, not the link.
+        final = Path(os.path.realpath(target))
+        # Renaming onto a device such as /dev/null would remove it.
+        if os.path.lexists(final) and not final.is_file():
+            raise UserError(f"An output file should be a regular file. Found `{target}`, which is not. Name another.")
+    except (OSError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise _unwritable(Path(target), error) from None
+    if not final.parent.is_dir():
+        raise UserError(f"An output file should be in a folder that exists. Found no `{final.parent}`. Make it first.")
+    return final
+
+
+def _unwritable(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return UserError(f"An output file should be writable. Found `{path}` ({reason}). Name another place.")

@@ -1,0 +1,109 @@
+"""`unisono.attach`: one line that makes unisono listen to a model."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.console import Console
+from unisono.inert import InertMonitor
+from unisono.integrations.ddp import DDPWrapper
+from unisono.integrations.wrapper import PlainModule, Wrapper
+from unisono.monitor import Monitor
+from unisono.schedule import DEFAULT, Schedule, every
+
+OLDEST_TORCH = (2, 6)
+_monitors_of_group: Counter[tuple[int, ...]] = Counter()
+
+
+def attach(
+    model: nn.Module,
+    optimizer: Any = None,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    schedule: Schedule | None = None,
+    first_step: int = 0,
+) -> Monitor | InertMonitor:
+    """
+    Listens to every worker of a DistributedDataParallel model before all-reduce. Call it on every rank.
+
+    :param optimizer: Checked to hold the model's parameters. Without a torch optimizer, end each step with
+        `monitor.step()`.
+    :param run_dir: The run's directory; one that exists is continued as a new attempt.
+    :param schedule: When gradients are heard; by default every step up to 500, then within 0.5 % of the step time.
+    :param first_step: The number of the first step, when training resumes.
+    """
+    if os.environ.get("UNISONO", "").lower() == "off":
+        return InertMonitor()
+    _check_torch()
+    if optimizer is not None:
+        _check_optimizer(model, optimizer)
+    wrapper = _wrapper_of(model)
+    if wrapper is None:
+        return InertMonitor()
+    ranks = tuple(wrapper.ranks())
+    nth = _monitors_of_group[ranks]
+    _monitors_of_group[ranks] += 1
+    monitor = Monitor(wrapper, schedule or _scheduled(), run_dir, first_step, nth)
+    _introduce(monitor, len(ranks))
+    # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
+    weakref.finalize(model, monitor.retire)
+    return monitor
+
+
+def _wrapper_of(model: nn.Module) -> Wrapper | None:
+    console = Console()
+    inner = getattr(model, "_orig_mod", model)
+    if not [parameter for parameter in inner.parameters() if parameter.requires_grad]:
+        console.say("the model has no trainable parameters; not listening")
+        return None
+    if isinstance(inner, DistributedDataParallel):
+        return DDPWrapper(inner)
+    if isinstance(inner, nn.parallel.DataParallel) or type(inner).__module__.startswith("torch.distributed.fsdp"):
+        console.say(f"{type(inner).__name__} is not supported; not listening. Wrap the model in DistributedDataParallel")
+        return None
+    return PlainModule(inner)
+
+
+def _introduce(monitor: Monitor, world: int) -> None:
+    if monitor.rank != 0:
+        return
+    where = f"recording in {os.path.relpath(monitor.run_dir or '.')}"
+    if world == 1:
+        Console().say(f"one worker only, nothing to compare: local signals, {where}")
+    else:
+        Console().say(f"listening to {world} workers, {where}")
+
+
+def _scheduled() -> Schedule:
+    interval = os.environ.get("UNISONO_EVERY")
+    return every(int(interval)) if interval else DEFAULT
+
+
+def _check_torch() -> None:
+    found = tuple(int(part) for part in re.findall(r"\d+", str(torch.__version__))[:2])
+    if found < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise RuntimeError(f"unisono needs torch {oldest} or newer. Found torch {torch.__version__}. Update torch.")
+
+
+def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
+    groups = getattr(optimizer, "param_groups", None)
+    if groups is None:
+        raise TypeError(
+            f"`optimizer` should have `param_groups`, as torch optimizers do. Found {type(optimizer).__name__}. "
+            "Leave it out and end each step with `monitor.step()`."
+        )
+    held = {id(parameter) for group in groups for parameter in group["params"]}
+    if not any(id(parameter) in held for parameter in model.parameters()):
+        raise ValueError(
+            "`optimizer` should hold parameters of `model`. Found none of them. Was it built before the model was "
+            "replaced or moved?"
+        )

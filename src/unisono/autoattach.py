@@ -1,0 +1,51 @@
+"""Attaches to every DistributedDataParallel model a script builds, without a line of it changed."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from unisono.console import Console
+
+_monitors: list[Any] = []
+
+
+def install() -> None:
+    """Called once per process, right after torch's DistributedDataParallel has been imported."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    _follow(DistributedDataParallel)
+    if hasattr(dist, "destroy_process_group"):
+        dist.destroy_process_group = _after_closing(dist.destroy_process_group)
+
+
+def _follow(cls: type[Any]) -> None:
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 (it takes the place of DDP's)
+        original(self, *args, **kwargs)
+        try:
+            # Not earlier: DistributedDataParallel is imported in the middle of `import torch`.
+            from unisono.attach import attach
+
+            _monitors.append(attach(self))
+        except Exception as error:
+            Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
+
+    cls.__init__ = __init__
+
+
+def _after_closing(original: Any) -> Any:
+    @functools.wraps(original)
+    def destroy_process_group(group: Any = None) -> None:
+        if group is None:
+            for monitor in _monitors:
+                monitor.close()
+            # Gloo's destructor deadlocks with its own workers while they let go of the last collective.
+            time.sleep(0.2)
+        original(group)
+
+    return destroy_process_group

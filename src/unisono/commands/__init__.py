@@ -1,0 +1,14 @@
+"""The commands, one module each: `add_parser(subparsers)` and `run(args) -> int`.
+
+A command that must read its line itself has `main(argv) -> int` instead.
+"""
+
+COMMANDS = {
+    "everyday": {
+        "run": "run a training script, unchanged, with unisono listening inside",
+    },
+    "analysis": {
+        "export": "the records of a run as a table",
+    },
+}
+"""By group, with the line shown in `unisono --help`; here so that neither help nor version imports a command."""

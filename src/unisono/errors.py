@@ -1,0 +1,15 @@
+"""Mistakes the user can mend. Each message is one sentence or two: what, the rule, what was found, what to do next."""
+
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """Shown by the command line as one line, without a traceback."""
+
+
+class RunFileError(UserError):
+    """A run cannot be opened."""
+
+
+class RunInUse(RunFileError):  # noqa: N818 (a state, not a mistake)
+    """Another live process writes this run."""

@@ -1,0 +1,161 @@
+"""The listening thread of one rank: the only place where ranks meet.
+
+Small numbers go through the job's store, sketches through a gloo group of our own. The training thread drops a parcel
+and goes on; nothing here can make it wait. Troubles degrade to what this rank knows alone, and are retried.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from unisono.directions import Format
+from unisono.mailbox import Mailbox
+from unisono.parcel import Parcel
+from unisono.plan import Announcement, Plan
+from unisono.sidechannel import Payload
+from unisono.signals import LocalSignal
+from unisono.switchyard import Switchyard
+
+TURN = 0.02
+LONGEST_QUEUE = 256
+GREETING_PATIENCE = 10.0
+FAREWELL = 3.0
+
+
+class Root(Protocol):
+    """What rank 0 does beside the others' work."""
+
+    def turn(self, exchange: Exchange) -> None: ...
+    def gathered(self, step: int, payload_W: list[Payload | None]) -> bool:
+        """Whether all ranks spoke of the same step."""
+
+    def awaits(self, step: int) -> None: ...
+    def directions_lost(self) -> None: ...
+    def farewell(self, exchange: Exchange, deadline: float) -> None: ...
+
+
+class Exchange:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        switchyard: Switchyard,
+        plan: Plan,
+        layout: Format,
+        facts: dict[str, Any],
+        run_facts: dict[str, Any] | None,
+        keep: Callable[[LocalSignal], None],
+        complain: Callable[[str], None],
+        root: Root | None,
+    ) -> None:
+        self.mailbox, self.switchyard, self.plan = mailbox, switchyard, plan
+        self.complain = complain
+        self.lost = 0
+        self.run_facts = run_facts
+        """Where the run is written; rank 0 tells the others."""
+
+        self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
+        self._queue: deque[Parcel] = deque()
+        self._outbox: list[LocalSignal] = []
+        self._greeted = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, parcel: Parcel) -> None:
+        """Called on the training thread."""
+        if len(self._queue) >= LONGEST_QUEUE:
+            self.lost += 1
+            return
+        self._queue.append(parcel)
+
+    def close(self) -> None:
+        """Says goodbye and waits for the thread, a few seconds at most."""
+        self._closing.set()
+        self._thread.join(2 * FAREWELL)
+
+    def _run(self) -> None:
+        while not self._closing.wait(TURN):
+            self._try(self._turn)
+        self._try(self._farewell)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.complain(f"the side channel failed ({type(error).__name__}: {error}); training is not affected")
+            self._closing.wait(1.0)
+
+    def _turn(self) -> None:
+        self._open_parcels()
+        self._greet()
+        self._post()
+        self._hear_announcements()
+        self.exchange_directions()
+        if self._root is not None:
+            self._root.turn(self)
+
+    def _greet(self) -> None:
+        if not self._greeted:
+            self.mailbox.greet(self._facts)
+            self._greeted = True
+            if self.run_facts is not None:
+                self.mailbox.publish_run(self.run_facts)
+        if self.run_facts is None:
+            self.run_facts = self.mailbox.run_facts()
+
+    def _open_parcels(self) -> None:
+        while self._queue and self._queue[0].ready():
+            parcel = self._queue.popleft()
+            signal = parcel.signal()
+            self._keep(signal)
+            self._outbox.append(signal)
+            if parcel.due:
+                self._send_directions(parcel, signal)
+
+    def _send_directions(self, parcel: Parcel, signal: LocalSignal) -> None:
+        body = None
+        if parcel.hearing is not None:
+            sketch_GK = parcel.hearing.sketches() * parcel.unscale()
+            body = self._layout.encode(sketch_GK, parcel.window) if signal.nonfinite == 0 else None
+        # A rank that could not listen still takes its turn, or the others' gathers would never match again.
+        if self.switchyard.send(Payload(parcel.step, parcel.window, body)) and self._root is not None:
+            self._root.awaits(parcel.step)
+
+    def _post(self, last: bool = False) -> None:
+        if self._outbox or last:
+            self.mailbox.send(self._outbox, last)
+            self._outbox = []
+
+    def _hear_announcements(self) -> None:
+        for announcement in self.mailbox.announcements():
+            self.take(announcement)
+
+    def take(self, announcement: Announcement) -> None:
+        self.plan.apply(announcement)
+        if announcement.era is not None:
+            self.switchyard.begin(announcement.era, announcement.start)
+
+    def exchange_directions(self) -> None:
+        for step, payload_W in self.switchyard.turn():
+            if self._root is not None and not self._root.gathered(step, payload_W):
+                self.switchyard.break_off()
+        if self.switchyard.broken and self._root is not None:
+            self._root.directions_lost()
+
+    def _farewell(self) -> None:
+        deadline = time.monotonic() + FAREWELL
+        self._open_parcels()
+        self._greet()
+        self._post(last=True)
+        if self._root is not None:
+            self._root.farewell(self, deadline)
+        while not self.switchyard.idle and time.monotonic() < deadline:
+            self.exchange_directions()
+            time.sleep(TURN / 4)
+        self.switchyard.end()

@@ -1,0 +1,1 @@
+"""How unisono finds gradients, groups and synchronisation in each kind of wrapped model."""

@@ -1,0 +1,49 @@
+"""DistributedDataParallel, watched through hooks on its parameters.
+
+A comm hook would see the same gradients, but takes DDP's only slot and changes its last bits when the world size is
+no power of two. Hooks on the parameters do neither.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.integrations.wrapper import trainable
+
+
+class DDPWrapper:
+    def __init__(self, model: DistributedDataParallel) -> None:
+        # Weakly: the model must be free to go when the script lets go of it.
+        self._weak_model = weakref.ref(model)
+        self._ranks = dist.get_process_group_ranks(model.process_group)
+
+    @property
+    def _model(self) -> DistributedDataParallel:
+        model = self._weak_model()
+        if model is None:
+            raise ReferenceError("the model is gone")
+        return model
+
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        ignored = getattr(self._model, "parameters_to_ignore", ())
+        kept = {id(parameter) for name, parameter in self._model.module.named_parameters() if name not in ignored}
+        return [(name, parameter) for name, parameter in trainable(self._model.module) if id(parameter) in kept]
+
+    def ranks(self) -> list[int]:
+        return self._ranks
+
+    def will_sync(self) -> bool:
+        # DDP decides in forward; `require_backward_grad_sync` may have been changed since.
+        return bool(self._model.require_forward_param_sync)
+
+    def plain_mean(self) -> bool:
+        if self._weak_model() is None:
+            return True
+        return not getattr(self._model, "_comm_hooks", ()) and not self._joining()
+
+    def _joining(self) -> bool:
+        return bool(getattr(getattr(self._model, "_join_config", None), "enable", False))

@@ -1,0 +1,48 @@
+"""What listening needs to know of a wrapped model, whatever wraps it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch.distributed as dist
+from torch import nn
+
+from unisono.groups import canonical_name
+
+
+class Wrapper(Protocol):
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Trainable parameters by canonical name."""
+
+    def ranks(self) -> list[int]:
+        """Global ranks of the workers that average gradients with each other."""
+
+    def will_sync(self) -> bool:
+        """Whether the backward pass that begins now ends in an all-reduce."""
+
+    def plain_mean(self) -> bool:
+        """Whether all-reduce leaves the plain mean of the workers' gradients."""
+
+
+class PlainModule:
+    """A module in one process: its gradient is the only one."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._named = trainable(module)
+
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        return self._named
+
+    def ranks(self) -> list[int]:
+        return [dist.get_rank() if dist.is_available() and dist.is_initialized() else 0]
+
+    def will_sync(self) -> bool:
+        return True
+
+    def plain_mean(self) -> bool:
+        return True
+
+
+def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    named = [(canonical_name(name), parameter) for name, parameter in module.named_parameters()]
+    return [(name, parameter) for name, parameter in named if parameter.requires_grad and parameter.numel()]

@@ -1,0 +1,93 @@
+"""The local loss of a step, found on the way into `backward`.
+
+A step follows the gradient of the sum of everything `backward` was called on, so that sum is its loss: with
+`(loss / 4).backward()` four times it is the mean, without accumulation it is what the user calls the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+UNKNOWN = (
+    "loss statistics are off: {why}, so the local loss is not known. Hand it over with `monitor.record_loss(loss)`"
+)
+
+
+class StepLoss:
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self._said = False
+        self._scale: float | Tensor | None = None
+        self._proposed: float | Tensor | None = None
+        self._why_unknown: str | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        self._sum: float | Tensor | None = None
+        self._recorded: list[float | Tensor] = []
+        self._unknown = False
+
+    def record(self, loss: Any) -> None:
+        """The user's own word; several calls in a step are averaged."""
+        self._recorded.append(_number(loss.mean() if isinstance(loss, Tensor) else float(loss)))
+
+    def scaled_by(self, scale: float | Tensor) -> None:
+        self._scale = scale
+
+    def propose(self, roots: Any, grad_tensors: Any) -> None:
+        """`backward` begins on `roots`; whether it reaches our model is known only afterwards."""
+        root = roots if isinstance(roots, Tensor) else (roots[0] if len(roots) == 1 else None)
+        factor = grad_tensors if isinstance(grad_tensors, Tensor) or not grad_tensors else grad_tensors[0]
+        self._why_unknown = _why_unknown(root, factor, self._scale)
+        self._proposed = None
+        if self._why_unknown is None and root is not None:
+            value = root.detach() if factor is None else root.detach() * factor
+            self._proposed = _number(value if self._scale is None else value / self._scale)
+
+    def accept(self) -> float | Tensor | None:
+        """The backward pass was ours. Returns the scale of its gradients."""
+        if self._proposed is None:
+            self._unknown = True
+        else:
+            self._sum = self._proposed if self._sum is None else self._sum + self._proposed
+        scale, self._scale = self._scale, None
+        return scale
+
+    def value(self) -> float | Tensor | None:
+        if self._recorded:
+            return sum(self._recorded[1:], start=self._recorded[0]) / len(self._recorded)
+        if self._unknown and not self._said:
+            self._said = True
+            self._complain(UNKNOWN.format(why=self._why_unknown))
+        return None if self._unknown else self._sum
+
+
+def _why_unknown(root: Tensor | None, factor: Tensor | None, scale: float | Tensor | None) -> str | None:
+    if root is None:
+        return "`backward` was called on several tensors"
+    if root.numel() != 1 or root.is_complex() or (factor is not None and factor.numel() != 1):
+        return "`backward` was called on a tensor that is not a scalar"
+    if scale is None and _multiplied_by_tensor(root):
+        return "the loss is multiplied by a tensor of an unknown scaler"
+    return None
+
+
+def _multiplied_by_tensor(root: Tensor) -> bool:
+    """A loss scaler that is not torch's multiplies by a 0-dim tensor; a plain number is saved as float64 or int64."""
+    node = root.grad_fn
+    if node is None or node.name() != "MulBackward0":
+        return False
+    saved = (getattr(node, "_saved_self", None), getattr(node, "_saved_other", None))
+    scalars = [factor for factor in saved if isinstance(factor, Tensor) and factor.dim() == 0]
+    return any(scalar.dtype in (torch.float16, torch.bfloat16, torch.float32) for scalar in scalars)
+
+
+def _number(value: float | Tensor) -> float | Tensor:
+    if isinstance(value, Tensor):
+        value = value.detach().reshape(())
+        return value.item() if value.device.type == "cpu" else value.double()
+    return value

@@ -1,0 +1,221 @@
+"""From what all workers said to one record of numbers: dispersion, consistency, noise.
+
+W = workers, G = layer groups, K = sketch length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from unisono import gram
+from unisono.records import Floats, StepRecord
+from unisono.signals import LocalSignal, RollCall
+
+MATRIX_UP_TO = 8
+"""Above this many workers, pairwise and group-by-worker values are kept only in bursts."""
+
+SMOOTHING = 0.98
+Number = TypeVar("Number", float, int, bool)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What measuring remembers from step to step: the smoothed noise scale and the window's summed directions."""
+
+    signal: float | None = None
+    noise: float | None = None
+    window: int | None = None
+    window_steps: int = 0
+    direction_WK: Tensor | None = None
+    spent: dict[int, float] = field(default_factory=dict)
+    trained: dict[int, float] = field(default_factory=dict)
+
+
+def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -> StepRecord:
+    present = [signal for signal in roll.signal_W if signal is not None]
+    cheap = _losses(roll) | _timing(roll, memory)
+    heard = _heard(roll, memory, burst) if any(signal.heard for signal in present) else {}
+    return StepRecord(
+        attempt=attempt,
+        step=roll.step,
+        time=max(signal.time for signal in present) if present else 0.0,
+        heard=bool(heard),
+        skipped=any(signal.skipped for signal in present),
+        **cheap,
+        **heard,
+    )
+
+
+def _losses(roll: RollCall) -> dict[str, Any]:
+    loss_W = _each(roll, lambda signal: signal.loss)
+    known = [loss for loss in loss_W if loss is not None]
+    clip_norms = [signal.clip_norm for signal in roll.signal_W if signal is not None and signal.clip_norm is not None]
+    values = {"finite_W": _each(roll, lambda signal: signal.finite), "clip_norm": clip_norms[0] if clip_norms else None}
+    if not known:
+        return values
+    spread = max(known) - min(known) if all(map(math.isfinite, known)) else math.nan
+    return values | {
+        "loss_W": loss_W,
+        "loss_mean": _mean(known),
+        "loss_std": _deviation(known),
+        "loss_range": spread,
+    }
+
+
+def _timing(roll: RollCall, memory: Memory) -> dict[str, Any]:
+    for rank, signal in enumerate(roll.signal_W):
+        if signal is not None:
+            memory.spent[rank] = memory.spent.get(rank, 0.0) + signal.cost
+            memory.trained[rank] = memory.trained.get(rank, 0.0) + signal.seconds
+    shares = [memory.spent[rank] / memory.trained[rank] for rank in memory.spent if memory.trained[rank] > 0]
+    return {
+        "compute_W": _each(roll, lambda signal: signal.compute),
+        "step_W": _each(roll, lambda signal: signal.seconds),
+        "listening_cost": max(shares, default=None),
+    }
+
+
+def _heard(roll: RollCall, memory: Memory, burst: bool) -> dict[str, Any]:
+    square_W = torch.tensor([_square(signal) for signal in roll.signal_W], dtype=torch.float64)
+    norm_W = [math.sqrt(square) for square in square_W.tolist()]
+    known = [norm for norm in norm_W if not math.isnan(norm)]
+    deviation, mean = _deviation(known), _mean(known)
+    mean_square = _squared_norm_of_mean(roll, square_W)
+    values: dict[str, Any] = {
+        "norm_W": _each(roll, lambda signal: math.sqrt(_square(signal)) if signal.heard else None),
+        "grad_norm": None if mean_square is None else math.sqrt(mean_square),
+        "grad_norm_std": deviation,
+        "grad_norm_cv": deviation / mean if mean > 0 else None,
+        "nonfinite_W": _each(roll, lambda signal: signal.nonfinite if signal.heard else None),
+    }
+    values |= _groups(roll, burst)
+    if len(norm_W) > 1:
+        values |= _agreement(roll, square_W, mean_square, memory, burst)
+    return values
+
+
+def _squared_norm_of_mean(roll: RollCall, square_W: Tensor) -> float | None:
+    """Exact, from the ranks' shares of the reduced gradient; None unless all-reduce was a plain mean of all."""
+    shares = [signal.reduced_share for signal in roll.signal_W if signal is not None]
+    known = [share for share in shares if share is not None]
+    if not roll.plain_mean or len(known) < len(roll.signal_W):
+        return None
+    mean_square = sum(known)
+    # A mean is never longer than the mean of the lengths: if it is, the reduction was something else.
+    longest = float(square_W.sqrt().mean()) ** 2
+    return mean_square if mean_square <= longest * (1 + 1e-3) else None
+
+
+def _agreement(
+    roll: RollCall, square_W: Tensor, mean_square: float | None, memory: Memory, burst: bool
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if mean_square is not None:
+        values["cos_weighted"] = _float(gram.weighted_mean_cosine(square_W, mean_square))
+    if roll.sketch_WK is not None:
+        gram_WW = gram.likeliest(gram.gram(roll.sketch_WK), square_W)
+        if mean_square is not None:
+            gram_WW = gram.shift_to_mean(gram_WW, mean_square)
+        else:
+            mean_square = float(gram_WW.sum()) / len(square_W) ** 2
+            values["grad_norm"] = math.sqrt(max(0.0, mean_square))
+        values |= _directions(gram_WW, burst) | _window(roll, memory)
+    if mean_square is not None:
+        values |= _noise(square_W, mean_square, memory)
+    return values
+
+
+def _directions(gram_WW: Tensor, burst: bool) -> dict[str, Any]:
+    cos_WW = gram.cosines(gram_WW)
+    apart = cos_WW[~torch.eye(len(cos_WW), dtype=torch.bool)]
+    apart = apart[apart.isfinite()]
+    values: dict[str, Any] = {
+        "cos_W": _floats(gram.leave_one_out(gram_WW).tolist()),
+        "cos_mean": _float(gram.mean_pairwise(gram_WW)),
+        "cos_min": float(apart.min()) if len(apart) else None,
+    }
+    if burst or len(cos_WW) <= MATRIX_UP_TO:
+        values["cos_WW"] = tuple(_floats(row) for row in cos_WW.tolist())
+    return values
+
+
+def _window(roll: RollCall, memory: Memory) -> dict[str, Any]:
+    """Directions add up inside a window; a step that is not finite everywhere stays out of the sum."""
+    window = next(signal.window for signal in roll.signal_W if signal is not None and signal.heard)
+    if window != memory.window or memory.direction_WK is None:
+        memory.window, memory.window_steps, memory.direction_WK = window, 0, None
+    if roll.sketch_WK is None or not bool(roll.sketch_WK.isfinite().all()):
+        return {}
+    unit_WK = torch.nn.functional.normalize(roll.sketch_WK, dim=1)
+    memory.direction_WK = unit_WK if memory.direction_WK is None else memory.direction_WK.add_(unit_WK)
+    memory.window_steps += 1
+    cos_W = gram.leave_one_out(gram.gram(memory.direction_WK))
+    return {"window_start": window, "window_steps": memory.window_steps, "window_cos_W": _floats(cos_W.tolist())}
+
+
+def _noise(square_W: Tensor, mean_square: float, memory: Memory) -> dict[str, Any]:
+    """Signal and noise are averaged apart and divided last: a mean of ratios would be biased."""
+    signal, noise = (float(number) for number in gram.noise(square_W, mean_square))
+    if not (math.isfinite(signal) and math.isfinite(noise)):
+        return {}
+    memory.signal = signal if memory.signal is None else SMOOTHING * memory.signal + (1 - SMOOTHING) * signal
+    memory.noise = noise if memory.noise is None else SMOOTHING * memory.noise + (1 - SMOOTHING) * noise
+    true_square, trace = max(0.0, memory.signal), max(0.0, memory.noise)
+    if true_square + trace == 0:
+        return {}
+    workers = len(square_W)
+    return {
+        "noise_scale": trace / true_square if true_square else math.inf,
+        "cos_expected": true_square / (true_square + trace),
+        "effective_workers": (true_square + trace) / (true_square + trace / workers),
+    }
+
+
+def _groups(roll: RollCall, burst: bool) -> dict[str, Any]:
+    square_WG = [signal.squared_norm_G if signal is not None and signal.heard else None for signal in roll.signal_W]
+    known = [square_G for square_G in square_WG if square_G is not None]
+    values: dict[str, Any] = {"norm_G": tuple(math.sqrt(_mean(squares)) for squares in zip(*known, strict=True))}
+    if not burst and len(square_WG) > MATRIX_UP_TO:
+        return values
+    values["norm_GW"] = tuple(
+        tuple(None if square_G is None else math.sqrt(square_G[group]) for square_G in square_WG)
+        for group in range(len(known[0]))
+    )
+    if roll.sketch_GWK is not None:
+        values["cos_GW"] = tuple(
+            _floats(gram.leave_one_out(gram.gram(sketch_WK)).tolist()) for sketch_WK in roll.sketch_GWK
+        )
+    return values
+
+
+def _square(signal: LocalSignal | None) -> float:
+    return math.nan if signal is None or signal.squared_norm is None else signal.squared_norm
+
+
+def _each(roll: RollCall, value: Callable[[LocalSignal], Number | None]) -> tuple[Number | None, ...]:
+    return tuple(None if signal is None else value(signal) for signal in roll.signal_W)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers) if numbers else math.nan
+
+
+def _deviation(numbers: Sequence[float]) -> float:
+    """Population standard deviation; nan if any number is not finite."""
+    mean = _mean(numbers)
+    return math.sqrt(_mean([(number - mean) ** 2 for number in numbers])) if math.isfinite(mean) else math.nan
+
+
+def _floats(numbers: Sequence[float]) -> Floats:
+    return tuple(None if math.isnan(number) else number for number in numbers)
+
+
+def _float(number: Tensor) -> float | None:
+    value = float(number)
+    return None if math.isnan(value) else value

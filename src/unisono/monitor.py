@@ -1,0 +1,161 @@
+"""Wires one model's listening together: ear, exchange, scribe, run file, closing words."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import socket
+import sys
+import time
+from collections import deque
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from unisono import __version__, lastwords, taps
+from unisono.console import Console
+from unisono.directions import Format
+from unisono.ear import Ear
+from unisono.exchange import Exchange
+from unisono.integrations.wrapper import Wrapper
+from unisono.mailbox import Mailbox, open_store
+from unisono.plan import Plan
+from unisono.probe import Probe
+from unisono.records import LocalStep
+from unisono.runlog import RunLog, write_ring
+from unisono.schedule import Schedule
+from unisono.scribe import Scribe
+from unisono.sidechannel import SideChannel
+from unisono.signals import LocalSignal
+from unisono.switchyard import Switchyard
+
+RING = 1_000
+
+
+class Monitor:
+    """Listens to one model on this rank until it is closed. Also a context manager."""
+
+    def __init__(
+        self, wrapper: Wrapper, schedule: Schedule, run_dir: str | os.PathLike[str] | None, first_step: int, nth: int
+    ) -> None:
+        ranks = wrapper.ranks()
+        self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
+        self.world = len(ranks)
+        self.closed = False
+        self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
+        self._ring: deque[LocalSignal] = deque(maxlen=RING)
+        self._probe = Probe(wrapper.named_parameters())
+        self._global_rank = ranks[self.rank]
+        self._pid = os.getpid()
+        self._log = RunLog(run_dir, nth, ranks, first_step, self._console) if self.rank == 0 else None
+        self._exchange = self._make_exchange(wrapper, Plan(schedule, first_step), ranks, nth, first_step)
+        self._ear = Ear(
+            wrapper, self._probe, self._exchange.plan, self._exchange.submit, self._console.complain, first_step
+        )
+        taps.connect(self._ear)
+        self._exchange.start()
+        atexit.register(self.close)
+        lastwords.on_last_words(self._leave_ring)
+
+    @property
+    def run_dir(self) -> str | None:
+        """Where the run is written; known on rank 0 at once, elsewhere when rank 0 has said it."""
+        if self._log is not None:
+            return str(self._log.run_dir)
+        facts = self._exchange.run_facts
+        return None if facts is None else facts["run_dir"]
+
+    def record_loss(self, loss: Any) -> Any:
+        """Takes note of the local loss and hands it back untouched. Never synchronises."""
+        self._ear.record_loss(loss)
+        return loss
+
+    def step(self) -> None:
+        """Marks the end of a step where no torch optimizer does."""
+        self._ear.step_ended()
+
+    def close(self) -> None:
+        """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
+        if self.closed or os.getpid() != self._pid:
+            return
+        self.closed = True
+        taps.disconnect(self._ear)
+        self._ear.close()
+        if lastwords.crashed():
+            self._leave_ring("crash")
+        self._exchange.close()
+        lastwords.forget(self._leave_ring)
+        atexit.unregister(self.close)
+        if self._log is not None:
+            self._log.close(self._exchange.lost)
+
+    def retire(self) -> None:
+        """The model is gone: stop listening, without waiting."""
+        if not self.closed and os.getpid() == self._pid:
+            taps.disconnect(self._ear)
+            self._ear.close()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int, first_step: int) -> Exchange:
+        store, self._base_store = open_store(ranks, nth)
+        layout = Format(self._probe.length, len(self._probe.group_names))
+
+        def connect(era: int, start: int) -> SideChannel:
+            return SideChannel.connect(open_store(ranks, nth)[0], self.rank, self.world, layout.size, era, start)
+
+        root = None
+        if self._log is not None:
+            root = Scribe(self.world, self._log.attempt, layout, self._log.write, self._log.met, wrapper.plain_mean)
+        quiet = self._console.complain if root is not None else _silence
+        switchyard = Switchyard(connect, quiet)
+        if self.world > 1:
+            switchyard.begin(0, first_step)
+        announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
+        mailbox = Mailbox(store, self.rank, self.world)
+        return Exchange(mailbox, switchyard, plan, layout, self._facts(), announce, self._ring.append, quiet, root)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "rank": self._global_rank,
+            "host": socket.gethostname(),
+            "pid": self._pid,
+            "device": str(self._probe.device),
+            "unisono": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "groups": self._probe.group_names,
+            "parameters": self._probe.total,
+            "sketch_length": self._probe.length,
+        }
+
+    def _leave_ring(self, reason: str) -> None:
+        facts = self._exchange.run_facts or {"run_dir": self.run_dir, "attempt": 0}
+        if facts["run_dir"] is not None:
+            steps = [_local(signal, facts["attempt"], self._global_rank) for signal in list(self._ring)]
+            write_ring(facts["run_dir"], self._global_rank, steps)
+
+
+def _local(signal: LocalSignal, attempt: int, rank: int) -> LocalStep:
+    norm = None if signal.squared_norm is None else signal.squared_norm**0.5
+    return LocalStep(
+        attempt=attempt,
+        rank=rank,
+        step=signal.step,
+        time=signal.time,
+        loss=signal.loss,
+        finite=signal.finite,
+        norm=norm,
+        compute=signal.compute,
+        seconds=signal.seconds,
+    )
+
+
+def _silence(text: str) -> None:
+    """Troubles of the side channel are told by rank 0 alone."""

@@ -1,0 +1,89 @@
+"""What the training thread hands to the listening thread at the end of a step.
+
+Numbers may still be on their way from the device: `ready()` polls, `signal()` reads. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from unisono.clock import Clock, Mark
+from unisono.probe import Hearing
+from unisono.signals import LocalSignal
+
+
+@dataclass(slots=True)
+class Parcel:
+    step: int
+    time: float
+    due: bool
+    """The plan says that every rank listens to this step, whether or not this one managed to."""
+
+    window: int
+    skipped: bool
+    cost: float
+    clock: Clock
+    began: Mark
+    backward: Mark | None
+    ended: Mark
+    loss: float | Tensor | None
+    scale: float | Tensor | None
+    clip_norm: float | Tensor | None
+    witness: float | Tensor | None
+    """Sum of one small gradient: not finite if anything upstream of it was not."""
+
+    reduced_share: float | Tensor | None
+    hearing: Hearing | None
+    _host: Tensor | None = field(default=None, init=False)
+    _arrived: torch.cuda.Event | None = field(default=None, init=False)
+
+    def send(self) -> Parcel:
+        """Starts the copy of everything that still lies on a device."""
+        tensors = [number for number in self._numbers() if isinstance(number, Tensor)]
+        if tensors:
+            stacked = torch.stack([tensor.detach().reshape(()).double() for tensor in tensors])
+            self._host = torch.empty(len(tensors), dtype=torch.float64, pin_memory=True)
+            self._host.copy_(stacked, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+        return self
+
+    def ready(self) -> bool:
+        return (self._arrived is None or self._arrived.query()) and (self.hearing is None or self.hearing.ready())
+
+    def unscale(self) -> float:
+        """Factor from gradients as read to gradients of the loss: the loss scaler's share taken out."""
+        return 1.0 / (self._floats()[1] or 1.0)
+
+    def signal(self) -> LocalSignal:
+        loss, _, clip_norm, witness, reduced = self._floats()
+        unscale = self.unscale()
+        nonfinite, squared_norm_G = self.hearing.squared_norms() if self.hearing else (0, ())
+        backward = self.began if self.backward is None else self.backward
+        return LocalSignal(
+            step=self.step,
+            time=self.time,
+            loss=loss,
+            finite=nonfinite == 0 and math.isfinite(witness or 0.0) and math.isfinite(loss or 0.0),
+            skipped=self.skipped,
+            compute=self.clock.seconds(self.began, backward),
+            seconds=self.clock.seconds(self.began, self.ended),
+            cost=self.cost,
+            clip_norm=clip_norm,
+            heard=self.hearing is not None,
+            window=self.window,
+            nonfinite=nonfinite,
+            reduced_share=None if reduced is None else reduced * unscale**2,
+            squared_norm_G=tuple(number * unscale**2 for number in squared_norm_G),
+        )
+
+    def _numbers(self) -> tuple[float | Tensor | None, ...]:
+        return self.loss, self.scale, self.clip_norm, self.witness, self.reduced_share
+
+    def _floats(self) -> list[float | None]:
+        arrived = iter([] if self._host is None else self._host.tolist())
+        return [next(arrived) if isinstance(number, Tensor) else number for number in self._numbers()]

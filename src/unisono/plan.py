@@ -1,0 +1,110 @@
+"""The plan all ranks share: the schedule, plus what rank 0 announced a few steps ahead.
+
+Whether a step is heard depends on its number and on announcements alone, never on what one rank saw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from unisono.schedule import WINDOW, Schedule
+
+AHEAD = 8
+"""Announcements take effect this many steps later, so that every rank has read them by then."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """From step `start` on: a new interval for budgeted segments, a burst up to `end`, or a new side channel."""
+
+    start: int
+    interval: int | None = None
+    end: int | None = None
+    era: int | None = None
+
+
+class Plan:
+    def __init__(self, schedule: Schedule, first_step: int = 0) -> None:
+        self._schedule = schedule
+        self._first_step = first_step
+        self._intervals: list[Announcement] = []
+        self._bursts: list[Announcement] = []
+
+    def apply(self, announcement: Announcement) -> None:
+        if announcement.interval is not None:
+            self._intervals.append(announcement)
+        if announcement.end is not None:
+            # Old bursts are never asked about again: the list stays short over a long run.
+            self._bursts = [*self._bursts[-3:], announcement]
+
+    def hears(self, step: int) -> bool:
+        if self._burst(step) is not None:
+            return True
+        begin, interval = self._stretch(step)
+        return (step - begin) % interval == 0
+
+    def window(self, step: int) -> int:
+        """First step of the window of readings that share one sketch seed."""
+        burst = self._burst(step)
+        if burst is not None:
+            return burst.start + (step - burst.start) // WINDOW * WINDOW
+        begin, interval = self._stretch(step)
+        return begin + (step - begin) // (WINDOW * interval) * (WINDOW * interval)
+
+    def budget(self, step: int) -> float | None:
+        return self._schedule.segment_at(step - self._first_step)[1].budget
+
+    def interval(self, step: int) -> int:
+        return self._stretch(step)[1]
+
+    def longest_interval(self, step: int) -> int:
+        return self._schedule.segment_at(step - self._first_step)[1].interval
+
+    def in_burst(self, step: int) -> bool:
+        return self._burst(step) is not None
+
+    def _burst(self, step: int) -> Announcement | None:
+        for burst in self._bursts:
+            if burst.start <= step < (burst.end or 0):
+                return burst
+        return None
+
+    def _stretch(self, step: int) -> tuple[int, int]:
+        begin, segment = self._schedule.segment_at(step - self._first_step)
+        begin += self._first_step
+        if segment.budget is None:
+            return begin, segment.interval
+        for announced in reversed(self._intervals):
+            if announced.start <= step and announced.interval is not None:
+                return max(begin, announced.start), announced.interval
+        return begin, segment.interval
+
+
+class Budget:
+    """Rank 0's measure of what listening costs, from which it sets the interval of budgeted segments."""
+
+    def __init__(self) -> None:
+        self._step_seconds = _Average()
+        self._reading_seconds = _Average()
+
+    def observe(self, step_seconds: float, cost_seconds: float, heard: bool) -> None:
+        self._step_seconds.add(step_seconds)
+        if heard:
+            self._reading_seconds.add(cost_seconds)
+
+    def interval(self, share: float, longest: int) -> int:
+        step, reading = self._step_seconds.value, self._reading_seconds.value
+        if not step or reading is None:
+            return longest
+        return min(longest, max(1, math.ceil(reading / (share * step))))
+
+
+class _Average:
+    """Exponential average over about 50 values."""
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def add(self, number: float) -> None:
+        self.value = number if self.value is None else 0.98 * self.value + 0.02 * number

@@ -1,0 +1,139 @@
+"""Reads one rank's gradients of one step. Does not know that there are other ranks.
+
+P = parameters, G = layer groups, K = sketch length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from unisono.groups import layer_groups
+from unisono.sketch import Fold, default_length, squared_norm, window_seed, wrap
+
+SPARE_ACCUMULATORS = 3
+
+
+@dataclass(slots=True)
+class Hearing:
+    """One step's gradients, as read: squared norms and the still unwrapped sketch of each layer group."""
+
+    probe: Probe
+    window: int
+    squared_norm_P: Tensor
+    accumulator_G2K: Tensor
+    arrived: torch.cuda.Event | None = None
+    sketch_GK: Tensor | None = None
+
+    def ready(self) -> bool:
+        return self.arrived is None or self.arrived.query()
+
+    def sketches(self) -> Tensor:
+        """Called off the training thread; gives the accumulator back."""
+        if self.sketch_GK is None:
+            self.sketch_GK = wrap(self.accumulator_G2K)
+            self.probe.give_back(self.accumulator_G2K)
+        return self.sketch_GK
+
+    def squared_norms(self) -> tuple[int, tuple[float, ...]]:
+        """How many parameters have a gradient that is not finite, and the squared norm of each group."""
+        squared_norm_G = torch.zeros(len(self.probe.group_names), dtype=torch.float64)
+        squared_norm_G.index_add_(0, self.probe.group_of_P, self.squared_norm_P)
+        if squared_norm_G.isfinite().all() or self.sketches().isfinite().all():
+            return 0, tuple(squared_norm_G.tolist())
+        return int((~self.squared_norm_P.isfinite()).sum()), tuple(squared_norm_G.tolist())
+
+
+class Probe:
+    def __init__(self, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> None:
+        self.names = [name for name, _ in named_parameters]
+        self.parameters = [parameter for _, parameter in named_parameters]
+        self.device = self.parameters[0].device
+        numels = [_real_elements(parameter) for parameter in self.parameters]
+        self.total = sum(numels)
+        self.length = default_length(self.total)
+        group_names, group_of = layer_groups(self.names)
+        self.group_names: tuple[str, ...] = tuple(group_names)
+        self.group_of = list(group_of)
+        self.group_of_P = torch.tensor(self.group_of)
+        self.seed = 0
+        self._fold = Fold(self.names, numels, self.length, self.device)
+        self._spare: list[Tensor] = []
+        self._made = 0
+        self._accumulator_G2K: Tensor | None = None
+        self._squared_norm_P = torch.zeros(0)
+        self._window: int | None = None
+
+    def open(self, window: int) -> bool:
+        """Begins a reading; false when the listening thread has not yet given an accumulator back."""
+        self._accumulator_G2K = self._take()
+        if self._accumulator_G2K is None:
+            return False
+        if window != self._window:
+            self._fold.reseed(window_seed(window))
+            self._window = window
+        self._squared_norm_P = torch.zeros(len(self.names), dtype=torch.float64, device=self.device)
+        return True
+
+    def hear(self, index: int) -> None:
+        gradient = self.parameters[index].grad
+        if gradient is None or self._accumulator_G2K is None:
+            return
+        accumulator_2K = self._accumulator_G2K[self.group_of[index]]
+        self._squared_norm_P[index] = self._fold.add(index, gradient.detach().to(self.device), accumulator_2K)
+
+    def close(self) -> Hearing:
+        accumulator, self._accumulator_G2K = self._accumulator_G2K, None
+        if accumulator is None or self._window is None:
+            raise RuntimeError("A reading should be opened before it is closed.")
+        hearing = Hearing(self, self._window, self._squared_norm_P, accumulator)
+        return _sent_from_device(hearing) if self.device.type == "cuda" else hearing
+
+    def abandon(self) -> None:
+        if self._accumulator_G2K is not None:
+            self.give_back(self._accumulator_G2K)
+            self._accumulator_G2K = None
+
+    def give_back(self, accumulator_G2K: Tensor) -> None:
+        self._spare.append(accumulator_G2K.zero_())
+
+    def squared_norm_of(self, indices: Sequence[int]) -> Tensor:
+        """Squared norm of the current gradients of some parameters."""
+        gradients = [self.parameters[index].grad for index in indices]
+        norms = [squared_norm(gradient.detach()).to(self.device) for gradient in gradients if gradient is not None]
+        return torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def share_of(self, rank: int, world: int) -> list[int]:
+        """The parameters whose reduced gradient this rank squares: an even split by elements, the same everywhere."""
+        owners, seen = [], 0
+        for parameter in self.parameters:
+            owners.append(min(world - 1, (seen + parameter.numel() // 2) * world // max(1, self.total)))
+            seen += parameter.numel()
+        return [index for index, owner in enumerate(owners) if owner == rank]
+
+    def _take(self) -> Tensor | None:
+        if self._spare:
+            return self._spare.pop()
+        if self._made == SPARE_ACCUMULATORS:
+            return None
+        self._made += 1
+        return torch.zeros(len(self.group_names), 2 * self.length, device=self.device)
+
+
+def _real_elements(parameter: nn.Parameter) -> int:
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
+def _sent_from_device(hearing: Hearing) -> Hearing:
+    """Starts the copy of a GPU's reading to the host; the accumulator is free again in stream order."""
+    sketch_GK = wrap(hearing.accumulator_G2K)
+    hearing.probe.give_back(hearing.accumulator_G2K)
+    hearing.sketch_GK = torch.empty(sketch_GK.shape, pin_memory=True).copy_(sketch_GK, non_blocking=True)
+    norms = torch.empty(hearing.squared_norm_P.shape, dtype=torch.float64, pin_memory=True)
+    hearing.squared_norm_P = norms.copy_(hearing.squared_norm_P, non_blocking=True)
+    hearing.arrived = torch.cuda.Event()
+    hearing.arrived.record()
+    return hearing

@@ -1,0 +1,1 @@
+"""Run records in, something to look at out. Works without torch."""

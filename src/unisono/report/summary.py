@@ -1,0 +1,73 @@
+"""The few lines that stand on stderr when a run ends."""
+
+from __future__ import annotations
+
+import math
+
+from unisono.records import StepRecord
+from unisono.report.series import Series, sparkline
+
+NAME_WIDTH = 26
+
+
+class Summary:
+    """Collects what the closing lines need, in bounded memory."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.steps = 0
+        self.heard = 0
+        self.skipped = 0
+        self.listening_cost: float | None = None
+        self.effective_workers: float | None = None
+        self.loss = Series()
+        self.loss_std = Series()
+        self.norm = Series()
+        self.norm_cv = Series()
+        self.cosine = Series()
+        self.expected = Series()
+
+    def add(self, record: StepRecord) -> None:
+        self.steps += 1
+        self.heard += record.heard
+        self.skipped += record.skipped
+        self.listening_cost = record.listening_cost
+        self.effective_workers = record.effective_workers or self.effective_workers
+        self.loss.add(record.loss_mean)
+        self.loss_std.add(record.loss_std)
+        self.norm.add(record.grad_norm)
+        self.norm_cv.add(record.grad_norm_cv)
+        self.cosine.add(record.cos_mean)
+        self.expected.add(record.cos_expected)
+
+    def lines(self) -> list[str]:
+        rows = [
+            _row("loss", self.loss),
+            _row("loss dispersion (std)", self.loss_std),
+            _row("gradient norm", self.norm),
+            _row("norm dispersion (cv)", self.norm_cv),
+            _row("direction consistency", self.cosine),
+            _row("  expected from noise", self.expected),
+        ]
+        return [self._headline(), *(row for row in rows if row)]
+
+    def _headline(self) -> str:
+        parts = [f"{self.steps} steps, {self.workers} worker{'s' * (self.workers != 1)}, {self.heard} steps heard"]
+        if self.skipped:
+            parts.append(f"{self.skipped} skipped")
+        if self.effective_workers is not None:
+            parts.append(f"{self.effective_workers:.1f} effective workers")
+        if self.listening_cost is not None:
+            parts.append(f"listening took {100 * self.listening_cost:.2g} % of the step time")
+        return ", ".join(parts)
+
+
+def _row(name: str, series: Series) -> str:
+    values = series.values
+    if not values:
+        return ""
+    return f"  {name:<{NAME_WIDTH}} {_number(values[0]):>9} → {_number(values[-1]):<9} {sparkline(values)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if value == 0 or 1e-3 <= math.fabs(value) < 1e5 else f"{value:.2e}"

@@ -1,0 +1,86 @@
+"""Rank 0's book of who has reported which step; gives complete steps out in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from unisono.signals import LocalSignal, RollCall
+
+PATIENCE = 10.0
+"""Seconds a step waits for a rank before it is written down without it."""
+
+MOST_OPEN_STEPS = 512
+SILENT_AFTER = 3
+"""Steps in a row without a rank's report after which nobody waits for it any more."""
+
+
+@dataclass(slots=True)
+class _Page:
+    opened: float
+    signals: dict[int, LocalSignal] = field(default_factory=dict)
+    awaits_directions: bool = False
+    directions: tuple[Tensor, Tensor] | None = None
+
+
+class Rollbook:
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._pages: dict[int, _Page] = {}
+        self._missed = [0] * world
+        self.expected: set[int] = set()
+        self.lost = 0
+
+    def greet(self, rank: int) -> None:
+        self.expected.add(rank)
+
+    def silent(self) -> list[int]:
+        return [rank for rank in self.expected if self._missed[rank] >= SILENT_AFTER]
+
+    def add_signal(self, rank: int, signal: LocalSignal) -> None:
+        self._missed[rank] = 0
+        self._page(signal.step).signals[rank] = signal
+
+    def await_directions(self, step: int) -> None:
+        self._page(step).awaits_directions = True
+
+    def add_directions(self, step: int, directions: tuple[Tensor, Tensor] | None) -> None:
+        """The gathered sketches (W, K) and (G, W, k) of `step`, or None when they were lost."""
+        page = self._pages.get(step)
+        if page is not None:
+            page.awaits_directions = False
+            page.directions = directions
+
+    def lose_directions(self) -> None:
+        for page in self._pages.values():
+            page.awaits_directions = False
+
+    def complete(self, plain_mean: bool, everything: bool = False) -> Iterator[RollCall]:
+        """Steps that all have reported, or that have waited long enough, oldest first."""
+        for step in sorted(self._pages):
+            if not (everything or self._is_complete(step)):
+                return
+            yield self._close_page(step, plain_mean)
+
+    def _page(self, step: int) -> _Page:
+        return self._pages.setdefault(step, _Page(time.monotonic()))
+
+    def _is_complete(self, step: int) -> bool:
+        page = self._pages[step]
+        waited_for = self.expected.difference(self.silent())
+        if waited_for <= page.signals.keys() and not page.awaits_directions:
+            return True
+        return time.monotonic() - page.opened > PATIENCE or len(self._pages) > MOST_OPEN_STEPS
+
+    def _close_page(self, step: int, plain_mean: bool) -> RollCall:
+        page = self._pages.pop(step)
+        missing = self.expected.difference(page.signals)
+        for rank in missing:
+            self._missed[rank] += 1
+        self.lost += bool(missing)
+        signal_W = tuple(page.signals.get(rank) for rank in range(self._world))
+        sketch_WK, sketch_GWK = page.directions or (None, None)
+        return RollCall(step, signal_W, sketch_WK, sketch_GWK, plain_mean and not missing)

@@ -1,0 +1,102 @@
+"""What rank 0 leaves behind: the run file and the lines on stderr."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from unisono import __version__
+from unisono.console import Console
+from unisono.records import FORMAT, AttemptRecord, EndRecord, LocalStep, NoteRecord, RunRecord, StepRecord, WorkerFacts, to_line
+from unisono.report.summary import Summary
+from unisono.rundir import choose_run_dir, launcher, script_name
+from unisono.runfile import RunWriter, continue_or_create
+
+SYNC_SECONDS = 1.0
+
+
+class RunLog:
+    def __init__(
+        self, named: str | os.PathLike[str] | None, nth: int, ranks: list[int], first_step: int, console: Console
+    ) -> None:
+        self.run_dir = choose_run_dir(named, nth, ranks).absolute()
+        self.attempt = continue_or_create(self.run_dir)
+        self._console, self._first_step, self._ranks = console, first_step, ranks
+        self._writer = RunWriter(self.run_dir)
+        self._summary = Summary(len(ranks))
+        self._last_step = first_step - 1
+        self._synced = time.monotonic()
+        self._said_dropped = False
+        if self._writer.needs_header:
+            self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
+
+    def met(self, greetings: dict[int, dict[str, Any]]) -> None:
+        """The ranks have introduced themselves."""
+        own = greetings[0]
+        self._writer.write(
+            AttemptRecord(
+                attempt=self.attempt,
+                time=time.time(),
+                world=len(self._ranks),
+                first_step=self._first_step,
+                workers=tuple(
+                    WorkerFacts(facts["rank"], facts["host"], facts["pid"], facts["device"])
+                    for _, facts in sorted(greetings.items())
+                ),
+                groups=tuple(own["groups"]),
+                parameters=own["parameters"],
+                sketch_length=own["sketch_length"],
+                torch=own["torch"],
+                python=own["python"],
+                launcher=launcher(),
+            )
+        )
+
+    def write(self, record: StepRecord | NoteRecord) -> None:
+        written = self._writer.write(record)
+        if isinstance(record, StepRecord):
+            self._summary.add(record)
+            self._last_step = max(self._last_step, record.step)
+        if not written and not self._said_dropped:
+            self._said_dropped = True
+            self._console.say(f"the run file cannot be written ({self._writer.last_error}); training is not affected")
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self._synced = time.monotonic()
+            self._writer.sync()
+
+    def close(self, lost: int) -> None:
+        summary = self._summary
+        self._writer.write(
+            EndRecord(
+                attempt=self.attempt,
+                step=self._last_step,
+                time=time.time(),
+                steps=summary.steps,
+                heard=summary.heard,
+                lost=lost,
+                listening_cost=summary.listening_cost,
+            )
+        )
+        self._writer.close()
+        for line in summary.lines():
+            self._console.say(line)
+        dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
+        self._console.say(f"recorded in {_short(self.run_dir)}{dropped}")
+
+
+def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
+    """One write to a fresh file, then a rename: called while the process is dying."""
+    path = Path(run_dir, f"rank-{rank}.jsonl")
+    temporary = path.with_suffix(".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, "".join(to_line(step) + "\n" for step in steps).encode())
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+
+
+def _short(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,9 @@
+"""One pass over a worker's gradients: squared norms and a short random-sign sketch of their direction."""
+
+from unisono.sketch.fold import Fold, real_elements, wrap
+from unisono.sketch.hashing import window_seed
+from unisono.sketch.length import default_length, narrow
+from unisono.sketch.norm import squared_norm
+from unisono.sketch.quantise import dequantise, quantise
+
+__all__ = ["Fold", "default_length", "dequantise", "narrow", "quantise", "real_elements", "squared_norm", "window_seed", "wrap"]

@@ -1,0 +1,103 @@
+"""Unchanged training scripts of many shapes: under `unisono run` they print, end and learn exactly as without it."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launch import SCRIPTS, launch, torchrun, under_unisono
+from unisono.runfile import read_run
+
+WORKERS = 2
+CHECK_RECORDS = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a script is started and what it should leave behind."""
+
+    name: str
+    target: tuple[str, ...]
+    steps: int = 40
+    exit_code: int = 0
+    quick: bool = False
+    own_launcher: bool = False
+
+    def command(self):
+        return [sys.executable, *self.target] if self.own_launcher else torchrun(WORKERS, *self.target)
+
+
+def script(name):
+    return str(SCRIPTS / f"{name}.py")
+
+
+SHAPES = [
+    Shape("closure", (script("closure"),), quick=True),
+    Shape("functions in other files", ("-m", "spread.train")),
+    Shape("argparse", (script("arguments"), "--lr", "0.05", "--every", "20", "--out=x", "a", "-", "--", "b c")),
+    Shape("own processes", (script("guarded"),), own_launcher=True),
+    Shape("gradient accumulation", (script("accumulation"),)),
+    Shape("two models, two optimizers", (script("adversaries"),)),
+    Shape("mixed precision", (script("mixed"),)),
+    Shape("compiled, then wrapped", (script("compiled"), "inside")),
+    Shape("wrapped, then compiled", (script("compiled"), "outside")),
+    Shape("dictionary", (script("dictionary"),)),
+    Shape("failing", (script("failing"),), steps=5, exit_code=1, quick=True),
+]
+
+
+def as_parameter(shape):
+    return pytest.param(shape, id=shape.name, marks=() if shape.quick else pytest.mark.slow)
+
+
+def run(command, directory):
+    """The outcome, and the hash of every rank's weights."""
+    directory.mkdir()
+    outcome = launch(command, cwd=directory, env={"WEIGHTS_OUT": directory / "weights", "PYTHONPATH": str(SCRIPTS)})
+    return outcome, {path.suffix: path.read_text() for path in sorted(directory.glob("weights.*"))}
+
+
+def assert_same(plain, watched):
+    (before, weights_before), (after, weights_after) = plain, watched
+    assert after.returncode == before.returncode, after
+    assert after.stdout == before.stdout, after
+    assert weights_after == weights_before, after
+
+
+def assert_recorded(run_dir, shape):
+    if not CHECK_RECORDS:
+        return
+    recorded = read_run(run_dir)
+    assert recorded.bad_count == 0
+    assert [attempt.world for attempt in recorded.attempts] == [WORKERS]
+    assert len(recorded.timeline()) == shape.steps
+
+
+@pytest.mark.parametrize("shape", [as_parameter(shape) for shape in SHAPES])
+def test_a_watched_script_is_the_same_script(shape, tmp_path):
+    plain = run(shape.command(), tmp_path / "plain")
+    watched = run(under_unisono(shape.command(), "--out", tmp_path / "run"), tmp_path / "watched")
+    assert plain[0].returncode == shape.exit_code, plain[0]
+    assert len(plain[1]) == (0 if shape.exit_code else WORKERS)
+    assert_same(plain, watched)
+    assert_recorded(tmp_path / "run", shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES[:3], ids=lambda shape: shape.name)
+def test_from_inside_the_launcher(shape, tmp_path):
+    inside = torchrun(WORKERS, "-m", "unisono", "run", "--out", tmp_path / "run", *shape.target)
+    assert_same(run(shape.command(), tmp_path / "plain"), run(inside, tmp_path / "watched"))
+    assert_recorded(tmp_path / "run", shape)
+
+
+@pytest.mark.slow
+def test_without_out_there_is_one_run_and_latest_points_at_it(tmp_path):
+    shape = SHAPES[0]
+    run(under_unisono(shape.command()), tmp_path / "watched")
+    runs = tmp_path / "watched" / "unisono-runs"
+    (made,) = [path for path in runs.iterdir() if path.is_dir() and not path.is_symlink()]
+    assert made.name.endswith("-closure")
+    assert Path(runs / "latest").resolve() == made
+    assert_recorded(made, shape)

@@ -1,0 +1,1 @@
+"""A training job in several files, started with `-m spread.train`."""

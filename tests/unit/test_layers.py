@@ -1,0 +1,194 @@
+"""The house has floors: a module imports from its own floor and from those below, and some rooms have no torch."""
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+# From the ground up. A room is a module or a folder under `unisono`; the longest name that fits a module counts.
+FLOORS = (
+    {"errors", "terminal", "_jsonform"},
+    {"atomic", "records", "schedule", "signals", "groups", "clock", "taps", "losses"},
+    {"runfile", "plan", "gram", "sketch", "integrations.wrapper"},
+    {"export", "probe", "metrics", "integrations"},
+    {"parcel", "mailbox", "sidechannel", "directions", "rollbook"},
+    {"switchyard"},
+    {"exchange", "ear"},
+    {"monitor", "report"},
+    {"attach"},
+    {"autoattach"},
+    {"startup", "demo", "lab", "bench"},
+    {"commands"},
+    {"cli"},
+    {"__main__", "__init__"},
+)
+
+TORCH_FREE = {
+    "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "export", "schedule", "plan", "groups",
+    "report", "startup", "commands", "cli", "__main__", "__init__",
+}  # fmt: skip
+
+# Imported in a process where `import torch` fails.
+WITHOUT_TORCH = ("unisono", "unisono.records", "unisono.runfile", "unisono.export", "unisono.schedule", "unisono.cli")
+
+
+@dataclass(frozen=True)
+class Import:
+    importer: str
+    imported: str
+    line: int
+    lazy: bool
+    """Inside a function: it happens when the function is called, not when the module is imported."""
+
+    def __str__(self):
+        return f"{self.importer}:{self.line} imports {self.imported}"
+
+
+def modules():
+    """Dotted name under `unisono` of every source file; packages by their own name, the root as `__init__`."""
+    found = {}
+    for path in sorted((SOURCE / "unisono").rglob("*.py")):
+        parts = path.relative_to(SOURCE / "unisono").with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
+        found[".".join(parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(module):
+    tree = ast.parse(MODULES[module].read_text())
+    typing_only = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.dump(branch.test)
+        for statement in branch.body
+        for node in ast.walk(statement)
+    }
+    inside_functions = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if id(node) not in typing_only:
+            for name in names_in(node, module):
+                yield Import(module, name, node.lineno, lazy=id(node) in inside_functions)
+
+
+def names_in(node, module):
+    """Ours without the leading `unisono.`, others by their top name."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"{module}:{node.lineno} should import by full name, not relatively"
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    else:
+        return
+    for name in names:
+        top, _, rest = name.partition(".")
+        yield f"unisono.{own_module(rest)}" if top == "unisono" else top
+
+
+def own_module(name):
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or "__init__"
+
+
+IMPORTS = [found for module in MODULES for found in imports_of(module)]
+OWN_IMPORTS = [found for found in IMPORTS if found.imported.startswith("unisono.")]
+
+
+def room(module):
+    """The longest listed name that the module is or lies in."""
+    rooms = set().union(*FLOORS)
+    while module and module not in rooms:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def floor(module):
+    return next((number for number, rooms in enumerate(FLOORS) if room(module) in rooms), len(FLOORS))
+
+
+def target(found):
+    return found.imported.removeprefix("unisono.")
+
+
+def test_every_module_has_a_room():
+    assert [module for module in MODULES if not room(module)] == []
+
+
+def test_no_room_is_on_two_floors():
+    listed = [name for rooms in FLOORS for name in rooms]
+    assert sorted(listed) == sorted(set(listed))
+    assert set(listed) >= TORCH_FREE
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_reaches_upward(module):
+    upward = [
+        str(found)
+        for found in OWN_IMPORTS
+        if found.importer == module
+        and floor(target(found)) > floor(module)
+        and target(found) != "__init__"  # Python itself imports it before any of its modules
+    ]
+    assert upward == []
+
+
+def test_no_cycles_at_run_time():
+    below = {module: set() for module in MODULES}
+    for found in OWN_IMPORTS:
+        if not found.lazy and target(found) != found.importer:
+            below[found.importer].add(target(found))
+    while leaves := {module for module, needed in below.items() if not needed}:
+        below = {module: needed - leaves for module, needed in below.items() if module not in leaves}
+    assert below == {}
+
+
+def test_torch_free_rooms_do_not_import_torch():
+    assert [str(found) for found in IMPORTS if found.imported == "torch" and room(found.importer) in TORCH_FREE] == []
+
+
+def test_torch_free_rooms_do_not_import_rooms_with_torch():
+    """A command may reach for them when it runs, but not when it is imported."""
+    reaching = [
+        str(found)
+        for found in OWN_IMPORTS
+        if not found.lazy and room(found.importer) in TORCH_FREE and room(target(found)) not in TORCH_FREE
+    ]
+    assert reaching == []
+
+
+BLOCKER = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "numpy", "pyarrow"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoTorch())
+for module in sys.argv[1:]:
+    __import__(module)
+"""
+
+
+def modules_to_import_without_torch():
+    rooms = [f"unisono.{module}" for module in MODULES if room(module) in {"commands", "report"}]
+    return [*WITHOUT_TORCH, *rooms]
+
+
+@pytest.mark.parametrize("module", modules_to_import_without_torch())
+def test_imports_without_torch(module):
+    done = subprocess.run([sys.executable, "-c", BLOCKER, module], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

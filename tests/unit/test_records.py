@@ -1,0 +1,148 @@
+import json
+import math
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unisono.records import (
+    RECORD_TYPES,
+    AttemptRecord,
+    EndRecord,
+    LocalStep,
+    NoteRecord,
+    RunRecord,
+    StepRecord,
+    WorkerFacts,
+    from_line,
+    to_line,
+)
+
+NOW = 1763199640.123456
+RECORDS = [
+    RunRecord(1, "r", NOW, "träin\n.py", "0.1.0"),
+    AttemptRecord(
+        1, NOW, 2, 0, (WorkerFacts(0, "a", 7, "cpu"), WorkerFacts(1, "b", 8, "cuda:0")), ("head", "body"), 10
+    ),
+    AttemptRecord(1, NOW, 0, 0, ()),
+    StepRecord(1, 5, NOW),
+    StepRecord(1, 5, NOW, heard=True, loss_W=(0.5, None), finite_W=(True, False, None)[:2], nonfinite_W=(0, None)),
+    StepRecord(2, 6, NOW, cos_WW=((1.0, 0.25), (0.25, None)), norm_GW=((1.0, 2.0),), norm_G=(3.0,), window_start=0),
+    NoteRecord(1, 0, NOW, '</script>\x1b[31m"\u2028'),
+    EndRecord(1, 9, NOW, 10, 5, 0, 0.001),
+    LocalStep(1, 3, 9, NOW, loss=0.5, finite=False),
+]
+STEP = '{"type":"step","attempt":1,"step":5,"time":1.5'
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_comes_back_as_it_was(record):
+    assert from_line(to_line(record)) == record
+
+
+def test_every_kind_is_tried_above():
+    assert {record.kind for record in RECORDS} == set(RECORD_TYPES)
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_line_is_one_line_of_ascii_json_with_its_type_first(record):
+    line = to_line(record)
+    assert line.isascii()
+    assert line.isprintable()
+    assert next(iter(json.loads(line).items())) == ("type", record.kind)
+
+
+def test_what_is_not_known_is_left_out():
+    assert json.loads(to_line(StepRecord(1, 5, 1.5))) == {"type": "step", "attempt": 1, "step": 5, "time": 1.5}
+
+
+def test_a_false_that_is_not_the_default_is_written():
+    assert '"finite":false' in to_line(LocalStep(1, 0, 0, 1.5, finite=False))
+
+
+def test_non_finite_floats_are_texts():
+    line = to_line(StepRecord(1, 5, 1.5, loss_W=(math.nan, math.inf, -math.inf, None), loss_mean=math.nan))
+    assert '"loss_W":["nan","inf","-inf",null],"loss_mean":"nan"' in line
+    step = from_line(line)
+    assert step.loss_W[1:] == (math.inf, -math.inf, None)
+    assert math.isnan(step.loss_W[0])
+    assert math.isnan(step.loss_mean)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1))
+def test_float32_survives_exactly(values):
+    read = from_line(to_line(StepRecord(1, 5, 1.5, loss_W=tuple(values)))).loss_W
+    assert [struct.pack("f", value) for value in read if value] == [
+        struct.pack("f", value) for value in values if value
+    ]
+
+
+def test_time_keeps_microseconds():
+    assert from_line(to_line(StepRecord(1, 5, NOW))).time == NOW
+
+
+def test_whole_numbers_become_floats():
+    (value,) = from_line(STEP + ',"loss_W":[1]}').loss_W
+    assert type(value) is float
+
+
+def test_unknown_keys_and_kinds_are_left_to_newer_versions():
+    assert from_line(STEP + ',"new":{"a":[1]}}') == StepRecord(1, 5, 1.5)
+    assert from_line('{"type":"finding","code":"UN101"}') is None
+
+
+def test_lone_surrogates_do_not_survive():
+    from_line(to_line(NoteRecord(1, 0, 1.5, "a\udcffb"))).text.encode("utf-8")
+
+
+BAD_LINES = {
+    "empty": "",
+    "not json": "step",
+    "torn": STEP,
+    "two records": STEP + "}" + STEP + "}",
+    "not an object": "[1]",
+    "no type": '{"step":1}',
+    "type is a list": '{"type":["step"]}',
+    "missing key": '{"type":"step","attempt":1,"step":5}',
+    "null where required": '{"type":"step","attempt":1,"step":null,"time":1.5}',
+    "float for int": '{"type":"step","attempt":1,"step":5.0,"time":1.5}',
+    "bool for int": '{"type":"step","attempt":true,"step":5,"time":1.5}',
+    "bool for float": STEP + ',"loss_mean":true}',
+    "text for float": STEP + ',"loss_mean":"1.5"}',
+    "int for bool": STEP + ',"heard":1}',
+    "number for list": STEP + ',"loss_W":1.5}',
+    "object for list": STEP + ',"loss_W":{}}',
+    "text in list": STEP + ',"loss_W":["x"]}',
+    "list in list": STEP + ',"loss_W":[[1.5]]}',
+    "flat matrix": STEP + ',"cos_WW":[1.5]}',
+    "ragged matrix": STEP + ',"cos_WW":[[1.5,2.5],[1.5]]}',
+    "workers disagree": STEP + ',"loss_W":[1.5],"norm_W":[1.5,2.5]}',
+    "groups disagree": STEP + ',"norm_G":[1.5],"norm_GW":[[1.5],[2.5]]}',
+    "NaN literal": STEP + ',"loss_mean":NaN}',
+    "Infinity literal": STEP + ',"loss_W":[-Infinity]}',
+    "too large an integer": '{"type":"step","attempt":1,"step":9223372036854775808,"time":1.5}',
+    "5,000 digits": STEP + ',"loss_mean":' + "9" * 5000 + "}",
+    "300 digits": STEP + ',"loss_mean":' + "9" * 300 + "}",
+    "100,000 brackets": "[" * 100_000,
+    "deep in an unknown key": STEP + ',"new":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "key twice": STEP + ',"step":6}',
+    "time out of range": '{"type":"step","attempt":1,"step":5,"time":1e300}',
+    "time not finite": '{"type":"step","attempt":1,"step":5,"time":"nan"}',
+    "workers no list": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":5}',
+    "worker no object": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":[5]}',
+    "worker incomplete": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":[{"rank":0}]}',
+    "number for text": '{"type":"note","attempt":1,"step":5,"time":1.5,"text":5}',
+}
+
+
+@pytest.mark.parametrize("text", BAD_LINES.values(), ids=BAD_LINES)
+def test_bad_lines_give_a_short_reason(text):
+    with pytest.raises(ValueError, match=".") as caught:
+        from_line(text)
+    assert len(str(caught.value)) < 200
+
+
+def test_the_reason_names_the_field():
+    with pytest.raises(ValueError, match="loss_W should be a list"):
+        from_line(STEP + ',"loss_W":1.5}')
