@@ -18,7 +18,7 @@ from torch.nn import functional
 from unisono import gram
 from unisono.sketch import Fold, narrow, window_seed, wrap
 
-WORKERS, SEQUENCES, CONTEXT, WIDTH, SEEDS = 8, 4, 128, 256, 8
+WORKERS, SEQUENCES, CONTEXT, WIDTH, SEEDS = 8, 4, 128, 256, 32
 Gradients = dict[str, Tensor]
 
 
@@ -33,7 +33,8 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, 4, WIDTH // 4)).permute(2, 0, 3, 1, 4)
         heads = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(heads.transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+        result: Tensor = x + self.down(functional.gelu(self.up(self.norm2(x))))
+        return result
 
 
 class GPT(nn.Module):
@@ -45,7 +46,8 @@ class GPT(nn.Module):
 
     def forward(self, token_BT: Tensor) -> Tensor:
         x = self.wte(token_BT) + self.wpe.weight
-        return self.lm_head(self.ln_f(self.h(x)))
+        logits: Tensor = self.lm_head(self.ln_f(self.h(x)))
+        return logits
 
 
 def tokens(path: Path) -> tuple[Tensor, int]:
@@ -58,7 +60,7 @@ def gradients(model: GPT, stream: Tensor, generator: torch.Generator) -> Gradien
     start_B = torch.randint(len(stream) - CONTEXT - 1, (SEQUENCES,), generator=generator)
     batch = stream[start_B[:, None] + torch.arange(CONTEXT + 1)]
     model.zero_grad()
-    functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+    torch.autograd.backward(functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()))
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -69,7 +71,7 @@ def with_outliers(worker: Gradients) -> Gradients:
 
 
 def exact_gram(workers: list[Gradients]) -> Tensor:
-    return sum(gram.gram(torch.stack([w[name].flatten() for w in workers])) for name in workers[0])  # type: ignore[return-value]
+    return gram.gram(torch.stack([torch.cat([g.flatten() for g in worker.values()]) for worker in workers]))
 
 
 def sketches(workers: list[Gradients], length: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -91,7 +93,7 @@ def report(title: str, workers: list[Gradients]) -> None:
     pairs = torch.triu_indices(WORKERS, WORKERS, 1).unbind()
     mean_square = exact_WW.sum() / WORKERS**2
     print(f"\n{title}: mean cosine {gram.mean_pairwise(exact_WW):.3f}")
-    print(f"{'k':>8} {'ideal':>8} {'exact norm':>11} {'likeliest':>10} {'+ shift':>8} {'inflation':>10} {'narrowed':>9}")
+    print("       k    ideal  exact norm  likeliest  + shift  inflation  narrowed")
     for length in (1_024, 4_096, 16_384, 65_536):
         errors: dict[str, list[Tensor]] = {"exact norm": [], "likeliest": [], "shift": [], "narrowed": []}
         for seed in map(window_seed, range(SEEDS)):
@@ -120,7 +122,7 @@ def report(title: str, workers: list[Gradients]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="a text file to train on, for example tinyshakespeare.txt")
+    parser.add_argument("--data", type=Path, required=True, help="a text file to train on")
     parser.add_argument("--steps", type=int, nargs="+", default=[0, 20, 150], help="when to take gradients")
     arguments = parser.parse_args()
     if not arguments.data.is_file():
@@ -130,7 +132,8 @@ def main() -> None:
     model, generator = GPT(vocabulary), torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {WORKERS} workers, {SEEDS} seeds.")
-    print("RMSE of a pairwise cosine; inflation = variance / ((1 + cos^2) / k) with exact norms; narrowed = the same at k / 16.")
+    print("RMSE of a pairwise cosine. inflation: its variance with exact norms, in units of (1 + cos^2) / k.")
+    print("narrowed: the same for sketches shortened to k / 16, at least 1,024.")
     for step in range(max(arguments.steps) + 1):
         if step in arguments.steps:
             workers = [gradients(model, stream, generator) for _ in range(WORKERS)]

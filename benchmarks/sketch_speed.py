@@ -1,6 +1,6 @@
 """How long the eager fold takes, as a ratio to torch's norm of the same buffer in the same run, on one thread.
 
-    PYTHONPATH=src python benchmarks/sketch_speed.py
+PYTHONPATH=src python benchmarks/sketch_speed.py
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{arguments.elements:,} elements, one thread, best of {arguments.repeats}; time / time of vector_norm\n")
-    print(f"{'dtype':>10} {'length':>7} {'norm and sketch':>16} {'reseed':>8} {'error of norm^2':>16} {'of vector_norm^2':>17}")
+    print("     dtype  length  norm and sketch   reseed  error of norm^2  of vector_norm^2")
     for dtype in (torch.float32, torch.bfloat16):
         for length in (65_536, 16_384, 4_096):
             report(torch.randn(arguments.elements).to(dtype), length, arguments.repeats)

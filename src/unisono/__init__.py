@@ -8,10 +8,10 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "attach", "every", "within_budget"]
 
 if TYPE_CHECKING:
-    from unisono.attach import attach
+    from unisono.attaching import attach
     from unisono.schedule import every, within_budget
 
-_HOMES = {"attach": "unisono.attach", "every": "unisono.schedule", "within_budget": "unisono.schedule"}
+_HOMES = {"attach": "unisono.attaching", "every": "unisono.schedule", "within_budget": "unisono.schedule"}
 
 
 def __getattr__(name: str) -> Any:

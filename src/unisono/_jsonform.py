@@ -100,14 +100,15 @@ def _read_text(value: Any) -> str:
     raise ValueError("should be a text")
 
 
-def _read_floats(values: Any) -> tuple[float | None, ...]:
-    return tuple([v if type(v) is float or v is None else _read_float(v) for v in _checked_list(values)])
-
-
 def _checked_list(values: Any) -> list[Any]:
     if type(values) is list:
         return values
     raise ValueError("should be a list")
+
+
+# The usual type is let through without a call: most of a run file is lists of floats.
+def _row_of(usual: type, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda row: tuple([v if type(v) is usual or v is None else read(v) for v in _checked_list(row)])
 
 
 def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -129,9 +130,9 @@ CODECS: dict[object, Codec] = {
     str: Codec(encode_plain, _read_text),
     tuple[str, ...]: Codec(encode_plain, each(_read_text)),
     tuple[int | None, ...]: Codec(encode_plain, each(_or_none(_read_int))),
-    tuple[bool | None, ...]: Codec(encode_plain, each(_or_none(_read_bool))),
-    tuple[float | None, ...]: Codec(_write_floats, _read_floats),
-    tuple[tuple[float | None, ...], ...]: Codec(_write_rows, each(_read_floats)),
+    tuple[bool | None, ...]: Codec(encode_plain, _row_of(bool, _read_bool)),
+    tuple[float | None, ...]: Codec(_write_floats, _row_of(float, _read_float)),
+    tuple[tuple[float | None, ...], ...]: Codec(_write_rows, each(_row_of(float, _read_float))),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from unisono.errors import UserError
 @contextlib.contextmanager
 def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary file beside `target` to write to; it takes the target's place when the block ends well."""
-    final = _checked(target)
+    final = output_path(target)
     try:
         descriptor, name = tempfile.mkstemp(dir=final.parent, prefix=".unisono-", suffix=final.suffix)
     except OSError as error:
@@ -36,24 +37,23 @@ def _put_in_place(temporary: Path, final: Path) -> None:
     temporary.replace(final)
 
 
-def _checked(target: str | os.PathLike[str]) -> Path:
+def output_path(target: str | os.PathLike[str]) -> Path:
+    """Where `target` really is; links are followed. Raises `UserError` if no file can be put there."""
     if not os.fspath(target):
         raise UserError("An output file should have a name. Found an empty one. Give its path.")
     try:
-        # A link is followed: its target is replaced, not the link.
         final = Path(os.path.realpath(target))
-        # Renaming onto a device such as /dev/null would remove it.
-        if os.path.lexists(final) and not final.is_file():
-            raise UserError(f"An output file should be a regular file. Found `{target}`, which is not. Name another.")
+        mode = final.lstat().st_mode if os.path.lexists(final) else stat.S_IFREG
     except (OSError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise _unwritable(Path(target), error) from None
+        raise _unwritable(target, error) from None
+    # Renaming onto a device such as /dev/null would remove it.
+    if not stat.S_ISREG(mode):
+        raise UserError(f"An output file should be a regular file. Found `{target}`, which is not. Name another.")
     if not final.parent.is_dir():
         raise UserError(f"An output file should be in a folder that exists. Found no `{final.parent}`. Make it first.")
     return final
 
 
-def _unwritable(path: Path, error: Exception) -> UserError:
+def _unwritable(path: str | os.PathLike[str], error: Exception) -> UserError:
     reason = getattr(error, "strerror", None) or str(error)
     return UserError(f"An output file should be writable. Found `{path}` ({reason}). Name another place.")

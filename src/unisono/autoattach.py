@@ -29,7 +29,7 @@ def _follow(cls: type[Any]) -> None:
         original(self, *args, **kwargs)
         try:
             # Not earlier: DistributedDataParallel is imported in the middle of `import torch`.
-            from unisono.attach import attach
+            from unisono.attaching import attach
 
             _monitors.append(attach(self))
         except Exception as error:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from unisono.atomic import whole_file
+from unisono.atomic import output_path, whole_file
 from unisono.errors import UserError
 from unisono.records import StepRecord
 from unisono.runfile import Run
@@ -33,7 +33,8 @@ def export_csv(run: Run, file: str | os.PathLike[str]) -> None:
     """Write the table as CSV, without the matrices and layer groups."""
     steps = run.timeline()
     columns = list(_flat_columns(steps))
-    with whole_file(_not_the_run(file, run)) as temporary, temporary.open("w", encoding="utf-8", newline="") as output:
+    target = _output_beside(run, file)
+    with whole_file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as output:
         table = csv.writer(output)
         table.writerow(column.name for column in columns)
         table.writerows([_cell(column.value(step)) for column in columns] for step in steps)
@@ -51,7 +52,7 @@ def export_parquet(run: Run, file: str | os.PathLike[str]) -> None:
     steps = run.timeline()
     columns = [*_flat_columns(steps), *map(_nested_column, NESTED)]
     arrays = {column.name: pa.array(map(column.value, steps), _arrow_type(pa, column.hint)) for column in columns}
-    with whole_file(_not_the_run(file, run)) as temporary:
+    with whole_file(_output_beside(run, file)) as temporary:
         parquet.write_table(pa.table(arrays), temporary)
 
 
@@ -88,7 +89,8 @@ def _arrow_type(pa: Any, hint: Any) -> Any:
     return {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}[plain_type]
 
 
-def _not_the_run(file: str | os.PathLike[str], run: Run) -> str | os.PathLike[str]:
-    if os.path.realpath(file) == os.path.realpath(run.path):
-        raise UserError(f"An export should not replace its run. Found `{Path(file)}` as both. Name another file.")
-    return file
+def _output_beside(run: Run, file: str | os.PathLike[str]) -> Path:
+    path = output_path(file)
+    if path == run.path.resolve():
+        raise UserError(f"An export should not replace its run. Found `{path}` as both. Name another file.")
+    return path

@@ -123,8 +123,8 @@ def _agreement(
         if mean_square is not None:
             gram_WW = gram.shift_to_mean(gram_WW, mean_square)
         else:
-            mean_square = float(gram_WW.sum()) / len(square_W) ** 2
-            values["grad_norm"] = math.sqrt(max(0.0, mean_square))
+            mean_square = _known(float(gram_WW.sum()) / len(square_W) ** 2)
+            values["grad_norm"] = None if mean_square is None else math.sqrt(mean_square)
         values |= _directions(gram_WW, burst) | _window(roll, memory)
     if mean_square is not None:
         values |= _noise(square_W, mean_square, memory)
@@ -214,6 +214,10 @@ def _deviation(numbers: Sequence[float]) -> float:
 
 def _floats(numbers: Sequence[float]) -> Floats:
     return tuple(None if math.isnan(number) else number for number in numbers)
+
+
+def _known(square: float) -> float | None:
+    return max(0.0, square) if math.isfinite(square) else None
 
 
 def _float(number: Tensor) -> float | None:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from unisono.groups import layer_groups
-from unisono.sketch import Fold, default_length, squared_norm, window_seed, wrap
+from unisono.sketch import Fold, default_length, real_elements, squared_norm, window_seed, wrap
 
-SPARE_ACCUMULATORS = 3
+ACCUMULATOR_BYTES = 64 << 20
+"""Memory for readings that the listening thread has not yet taken over."""
 
 
 @dataclass(slots=True)
@@ -52,17 +53,16 @@ class Probe:
         self.names = [name for name, _ in named_parameters]
         self.parameters = [parameter for _, parameter in named_parameters]
         self.device = self.parameters[0].device
-        numels = [_real_elements(parameter) for parameter in self.parameters]
+        numels = [real_elements(parameter) for parameter in self.parameters]
         self.total = sum(numels)
         self.length = default_length(self.total)
         group_names, group_of = layer_groups(self.names)
         self.group_names: tuple[str, ...] = tuple(group_names)
         self.group_of = list(group_of)
         self.group_of_P = torch.tensor(self.group_of)
-        self.seed = 0
         self._fold = Fold(self.names, numels, self.length, self.device)
         self._spare: list[Tensor] = []
-        self._made = 0
+        self._to_make = min(64, max(3, ACCUMULATOR_BYTES // (8 * self.length * len(self.group_names))))
         self._accumulator_G2K: Tensor | None = None
         self._squared_norm_P = torch.zeros(0)
         self._window: int | None = None
@@ -117,14 +117,10 @@ class Probe:
     def _take(self) -> Tensor | None:
         if self._spare:
             return self._spare.pop()
-        if self._made == SPARE_ACCUMULATORS:
+        if not self._to_make:
             return None
-        self._made += 1
+        self._to_make -= 1
         return torch.zeros(len(self.group_names), 2 * self.length, device=self.device)
-
-
-def _real_elements(parameter: nn.Parameter) -> int:
-    return parameter.numel() * (2 if parameter.is_complex() else 1)
 
 
 def _sent_from_device(hearing: Hearing) -> Hearing:

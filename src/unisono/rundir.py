@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
+import time
+from itertools import count
 from pathlib import Path
 
-from unisono.errors import RunFileError
-from unisono.runfile import new_run_dir, read_run
+from unisono.errors import RunFileError, RunInUse
+from unisono.runfile import RunWriter, new_run_dir, read_run
 
 RUNS = "unisono-runs"
+LOCK_TRIES, LOCK_SECONDS = 10, 0.3
 
 
 def choose_run_dir(named: str | os.PathLike[str] | None, nth: int, ranks: list[int]) -> Path:
     """The directory of the `nth` monitor (from 0) of this process over the group `ranks`."""
-    given = named or os.environ.get("UNISONO_RUN_DIR")
-    run = Path(given) if given else _interrupted_run() or new_run_dir(RUNS, script_name())
+    if named:
+        return Path(named)
+    given = os.environ.get("UNISONO_RUN_DIR")
+    run = Path(given) if given else _interrupted_run() or _new_run()
     if ranks[0] != 0:
         run = run / f"ranks-{ranks[0]}-{ranks[-1]}"
     return run / f"model-{nth + 1}" if nth else run
+
+
+def open_writer(run_dir: Path) -> tuple[Path, RunWriter]:
+    """The run's writer. A rank that was killed may hold it for a moment; another live job gets a place beside it."""
+    for _ in range(LOCK_TRIES):
+        try:
+            return run_dir, RunWriter(run_dir)
+        except RunInUse:
+            time.sleep(LOCK_SECONDS)
+    for number in count(2):
+        beside = run_dir.with_name(f"{run_dir.name}-{number}")
+        with contextlib.suppress(RunInUse):
+            return beside, RunWriter(beside)
+    raise RunInUse(f"No free place beside `{run_dir}`.")
 
 
 def launcher() -> str:
@@ -30,6 +50,14 @@ def launcher() -> str:
 def script_name() -> str:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec.name if spec is not None else Path(sys.argv[0] or "python").stem
+
+
+def _new_run() -> Path:
+    try:
+        return new_run_dir(RUNS, script_name())
+    except OSError:
+        # The writer tries again and says why; a place that cannot be written to must not stop training.
+        return Path(RUNS, script_name())
 
 
 def _interrupted_run() -> Path | None:

@@ -11,8 +11,8 @@ from unisono import __version__
 from unisono.console import Console
 from unisono.records import FORMAT, AttemptRecord, EndRecord, LocalStep, NoteRecord, RunRecord, StepRecord, WorkerFacts, to_line
 from unisono.report.summary import Summary
-from unisono.rundir import choose_run_dir, launcher, script_name
-from unisono.runfile import RunWriter, continue_or_create
+from unisono.rundir import choose_run_dir, launcher, open_writer, script_name
+from unisono.runfile import continue_or_create
 
 SYNC_SECONDS = 1.0
 
@@ -21,10 +21,9 @@ class RunLog:
     def __init__(
         self, named: str | os.PathLike[str] | None, nth: int, ranks: list[int], first_step: int, console: Console
     ) -> None:
-        self.run_dir = choose_run_dir(named, nth, ranks).absolute()
-        self.attempt = continue_or_create(self.run_dir)
+        self.run_dir, self._writer = open_writer(choose_run_dir(named, nth, ranks).absolute())
+        self.attempt = _next_attempt(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
-        self._writer = RunWriter(self.run_dir)
         self._summary = Summary(len(ranks))
         self._last_step = first_step - 1
         self._synced = time.monotonic()
@@ -83,7 +82,14 @@ class RunLog:
         for line in summary.lines():
             self._console.say(line)
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
-        self._console.say(f"recorded in {_short(self.run_dir)}{dropped}")
+        self._console.say(f"recorded in {short(self.run_dir)}{dropped}")
+
+
+def _next_attempt(run_dir: Path) -> int:
+    try:
+        return continue_or_create(run_dir)
+    except OSError:
+        return 1
 
 
 def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
@@ -98,5 +104,5 @@ def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
     temporary.replace(path)
 
 
-def _short(path: Path) -> str:
+def short(path: Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -22,15 +22,7 @@ class Switchyard:
 
     @property
     def idle(self) -> bool:
-        return self._channel is None or self._channel.idle
-
-    @property
-    def open(self) -> bool:
-        return self._channel is not None
-
-    @property
-    def opening(self) -> bool:
-        return self._opening is not None
+        return self._opening is None and (self._channel is None or self._channel.idle)
 
     def begin(self, era: int, start: int) -> None:
         """Leaves the current era for one that begins at step `start`."""

@@ -10,7 +10,7 @@ from launch import SCRIPTS, launch, torchrun, under_unisono
 from unisono.runfile import read_run
 
 WORKERS = 2
-CHECK_RECORDS = False
+CHECK_RECORDS = True
 
 
 @dataclass(frozen=True)

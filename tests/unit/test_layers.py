@@ -15,12 +15,13 @@ FLOORS = (
     {"errors", "terminal", "_jsonform"},
     {"atomic", "records", "schedule", "signals", "groups", "clock", "taps", "losses"},
     {"runfile", "plan", "gram", "sketch", "integrations.wrapper"},
-    {"export", "probe", "metrics", "integrations"},
-    {"parcel", "mailbox", "sidechannel", "directions", "rollbook"},
+    {"export", "report", "rundir", "probe", "metrics", "integrations"},
+    {"console", "inert", "lastwords", "runlog", "parcel", "mailbox", "sidechannel", "directions", "rollbook"},
     {"switchyard"},
     {"exchange", "ear"},
-    {"monitor", "report"},
-    {"attach"},
+    {"scribe"},
+    {"monitor"},
+    {"attaching"},
     {"autoattach"},
     {"startup", "demo", "lab", "bench"},
     {"commands"},
@@ -29,7 +30,7 @@ FLOORS = (
 )
 
 TORCH_FREE = {
-    "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "export", "schedule", "plan", "groups",
+    "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
     "report", "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip
 

@@ -1,10 +1,9 @@
 import json
 import math
+import random
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from unisono.records import (
     RECORD_TYPES,
@@ -70,12 +69,12 @@ def test_non_finite_floats_are_texts():
     assert math.isnan(step.loss_mean)
 
 
-@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1))
-def test_float32_survives_exactly(values):
-    read = from_line(to_line(StepRecord(1, 5, 1.5, loss_W=tuple(values)))).loss_W
-    assert [struct.pack("f", value) for value in read if value] == [
-        struct.pack("f", value) for value in values if value
-    ]
+def test_float32_survives_exactly():
+    chance = random.Random(0)
+    values = struct.unpack("2000f", chance.randbytes(8000))
+    values = tuple(value for value in values if math.isfinite(value))
+    read = from_line(to_line(StepRecord(1, 5, 1.5, loss_W=values))).loss_W
+    assert struct.pack(f"{len(values)}f", *read) == struct.pack(f"{len(values)}f", *values)
 
 
 def test_time_keeps_microseconds():
@@ -138,7 +137,7 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("text", BAD_LINES.values(), ids=BAD_LINES)
 def test_bad_lines_give_a_short_reason(text):
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         from_line(text)
     assert len(str(caught.value)) < 200
 

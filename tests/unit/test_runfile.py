@@ -43,6 +43,36 @@ def clock(monkeypatch):
     return now
 
 
+DAMAGES = {
+    "torn middle": (b'{"type":"st\n', 1),
+    "torn end": (b'{"type":"st', 1),
+    "zeros": (b"\0" * 512 + b"\n", 1),
+    "zeros at the end": (b"\0" * 512, 1),
+    "invalid UTF-8": (b"\xff\xfe\n", 1),
+    "NaN": (b'{"type":"step","attempt":1,"step":9,"time":NaN}\n', 1),
+    "glued": (data(step(9))[:-1] + data(step(9)), 1),
+    "blank": (b"\n  \r\n", 0),
+    "newer kind": (b'{"type":"later"}\n', 0),
+    "another run": (data(RunRecord(1, "other", 1.5, "", "")), 1),
+    "the header again": (data(HEADER), 0),
+    "10 MB line": (b"x" * 10_000_000 + b"\n", 1),
+    "10 MB line at the end": (b"x" * 10_000_000, 1),
+    "10 MB of braces": (b"{" * 10_000_000 + b"\n", 1),
+}
+
+
+NOT_RUNS = {
+    "empty": (b"", "Found none"),
+    "newline": (b"\n", "Found none"),
+    "text": (b"hello\nworld\n", "2 unreadable lines"),
+    "gzip": (gzip.compress(data(HEADER)), "gzip"),
+    "zip": (b"PK\x03\x04\n", "zip"),
+    "other json": (b'{"a":1}\n', "1 unreadable lines"),
+    "one rank": (data(LocalStep(1, 3, 9, 1.5)), "single rank"),
+    "newer format": (data(RunRecord(2, "r", 1.5, "", "9.0")), "format 2.*pip install -U"),
+}
+
+
 class TestReading:
     def test_a_run_is_its_directory_or_its_file(self, filled):
         assert read_run(filled) == read_run(filled.parent) == read_run(str(filled))
@@ -55,24 +85,7 @@ class TestReading:
         assert run.steps == (step(0), step(1))
         assert (run.bad_lines, run.bad_count) == ((), 0)
 
-    damages = {
-        "torn middle": (b'{"type":"st\n', 1),
-        "torn end": (b'{"type":"st', 1),
-        "zeros": (b"\0" * 512 + b"\n", 1),
-        "zeros at the end": (b"\0" * 512, 1),
-        "invalid UTF-8": (b"\xff\xfe\n", 1),
-        "NaN": (b'{"type":"step","attempt":1,"step":9,"time":NaN}\n', 1),
-        "glued": (data(step(9))[:-1] + data(step(9)), 1),
-        "blank": (b"\n  \r\n", 0),
-        "newer kind": (b'{"type":"later"}\n', 0),
-        "another run": (data(RunRecord(1, "other", 1.5, "", "")), 1),
-        "the header again": (data(HEADER), 0),
-        "10 MB line": (b"x" * 10_000_000 + b"\n", 1),
-        "10 MB line at the end": (b"x" * 10_000_000, 1),
-        "10 MB of braces": (b"{" * 10_000_000 + b"\n", 1),
-    }
-
-    @pytest.mark.parametrize(("damage", "bad"), damages.values(), ids=damages)
+    @pytest.mark.parametrize(("damage", "bad"), DAMAGES.values(), ids=DAMAGES)
     def test_damage_is_counted_and_the_rest_read(self, run_file, damage, bad):
         run_file.write_bytes(data(HEADER, step(0)) + damage)
         run = read_run(run_file)
@@ -115,18 +128,7 @@ class TestReading:
         (tmp_path / "rank-3.jsonl").write_bytes(data(local) + b"bad\n")
         assert list(scan(tmp_path / "rank-3.jsonl")) == [(1, local), (2, None)]
 
-    not_runs = {
-        "empty": (b"", "Found none"),
-        "newline": (b"\n", "Found none"),
-        "text": (b"hello\nworld\n", "2 unreadable lines"),
-        "gzip": (gzip.compress(data(HEADER)), "gzip"),
-        "zip": (b"PK\x03\x04\n", "zip"),
-        "other json": (b'{"a":1}\n', "1 unreadable lines"),
-        "one rank": (data(LocalStep(1, 3, 9, 1.5)), "single rank"),
-        "newer format": (data(RunRecord(2, "r", 1.5, "", "9.0")), "format 2.*pip install -U"),
-    }
-
-    @pytest.mark.parametrize(("content", "found"), not_runs.values(), ids=not_runs)
+    @pytest.mark.parametrize(("content", "found"), NOT_RUNS.values(), ids=NOT_RUNS)
     def test_what_is_not_a_run_is_refused(self, run_file, content, found):
         run_file.write_bytes(content)
         with pytest.raises(RunFileError, match=found):
@@ -135,13 +137,14 @@ class TestReading:
     def test_paths_without_a_run_are_refused(self, tmp_path):
         os.mkfifo(tmp_path / "fifo")
         (tmp_path / "loop").symlink_to("loop")
-        for path in (tmp_path, tmp_path / "none", tmp_path / "fifo", tmp_path / "loop", "/dev/null", "", "a\0b", "x" * 999):
+        inside = [tmp_path / name for name in ("", "none", "fifo", "loop")]
+        for path in (*inside, "/dev/null", "", "a\0b", "x" * 999):
             with pytest.raises(RunFileError):
                 read_run(path)
 
     def test_a_folder_of_runs_suggests_the_latest(self, tmp_path):
         RunWriter(new_run_dir(tmp_path / "runs", "train.py")).close()
-        with pytest.raises(RunFileError, match="Did you mean .*latest"):
+        with pytest.raises(RunFileError, match=r"Did you mean .*latest"):
             read_run(tmp_path / "runs")
 
     @pytest.mark.parametrize("method", ["stat", "open"])

