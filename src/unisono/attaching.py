@@ -69,7 +69,9 @@ def _wrapper_of(model: nn.Module) -> Wrapper | None:
     if isinstance(inner, DistributedDataParallel):
         return DDPWrapper(inner)
     if isinstance(inner, nn.parallel.DataParallel) or type(inner).__module__.startswith("torch.distributed.fsdp"):
-        console.say(f"{type(inner).__name__} is not supported; not listening. Wrap the model in DistributedDataParallel")
+        console.say(
+            f"{type(inner).__name__} is not supported; not listening. Wrap the model in DistributedDataParallel"
+        )
         return None
     return PlainModule(inner)
 

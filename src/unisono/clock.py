@@ -35,7 +35,7 @@ class CudaClock:
         return event
 
     def seconds(self, start: Mark, end: Mark) -> float:
-        return start.elapsed_time(end) / 1000  # type: ignore[union-attr, no-any-return]
+        return start.elapsed_time(end) / 1000  # type: ignore[union-attr, arg-type, no-any-return]
 
 
 def clock_for(device: torch.device) -> Clock:

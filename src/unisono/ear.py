@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from unisono.clock import Mark, clock_for
+from unisono.gradient_hooks import GradientHooks
 from unisono.integrations.wrapper import Wrapper
 from unisono.losses import StepLoss
 from unisono.parcel import Parcel
@@ -41,7 +41,7 @@ def guarded(method: Callable[Concatenate[Ear, P], None]) -> Callable[Concatenate
         finally:
             self.spent += time.perf_counter() - began
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 class Ear:
@@ -66,11 +66,7 @@ class Ear:
         own = ranks.index(torch.distributed.get_rank()) if len(ranks) > 1 else 0
         self._share = probe.share_of(own, len(ranks))
         self._mine = {id(parameter) for parameter in probe.parameters}
-        self._fires = [1] * len(probe.parameters)
-        self._sentries = _sentries(probe.parameters)
-        self._witness = min(self._sentries, key=lambda index: probe.parameters[index].numel())
-        self._sentry_hooks = [self._hook(index) for index in self._sentries]
-        self._hooks: list[RemovableHandle] = []
+        self._hooks = GradientHooks(probe.parameters, self._gradient_arrived)
         self._in_optimizer = False
         self._began: Mark = self._clock.mark()
         self._charged = 0.0
@@ -91,30 +87,32 @@ class Ear:
         self._hearing: Hearing | None = None
         self._listening = False
         self._syncing = False
-        self._fired: dict[int, int] = {}
         self._loss.reset()
 
-    def record_loss(self, loss: Any) -> None:
-        self._guarded_record(loss)
-
     @guarded
-    def _guarded_record(self, loss: Any) -> None:
+    def record_loss(self, loss: Any) -> None:
         self._loss.record(loss)
 
     @guarded
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
-        if self._backwards and self._probe.parameters[self._witness].grad is None:
+        if self._backwards and self._probe.parameters[self._hooks.witness].grad is None:
             self._gradients_were_dropped()
-        self._fired = {}
+        self._hooks.fired.clear()
         self._loss.propose(roots, grad_tensors)
         self._syncing = self._wrapper.will_sync()
         if self._backwards == 0:
             self._due, self._window = self._plan.hears(self.step), self._plan.window(self.step)
         # Without `no_sync` only the first backward of a step sees this worker's own gradient: later ones add to the
         # mean that all-reduce left behind.
-        if self._due and self._syncing and self._syncs == 0 and self._hearing is None and self._probe.open(self._window):
+        if (
+            self._due
+            and self._syncing
+            and self._syncs == 0
+            and self._hearing is None
+            and self._probe.open(self._window)
+        ):
             self._listening = True
-            self._hooks = [self._hook(index) for index in range(len(self._fires)) if index not in self._sentries]
+            self._hooks.listen_to_all()
 
     def _gradients_were_dropped(self) -> None:
         """The last backward was followed by `zero_grad` without a step of our optimizer."""
@@ -128,18 +126,18 @@ class Ear:
 
     @guarded
     def _gradient_arrived(self, index: int, parameter: Tensor) -> None:
-        fired = self._fired[index] = self._fired.get(index, 0) + 1
-        if index in self._sentries and self._syncing:
+        complete = self._hooks.count(index)
+        if self._syncing and index in self._hooks.sentries:
             self._backward_mark = self._clock.mark()
-            if index == self._witness and parameter.grad is not None:
+            if index == self._hooks.witness and parameter.grad is not None:
                 self._finite_sum = _sum_of(parameter.grad)
-        if self._listening and fired == self._fires[index]:
+        if self._listening and complete:
             self._probe.hear(index)
 
     @guarded
     def backward_ended(self) -> None:
-        self._remove_hooks()
-        if not self._fired:
+        self._hooks.rest()
+        if not self._hooks.fired:
             self._probe.abandon()
             self._listening = False
             return
@@ -151,11 +149,7 @@ class Ear:
             self._finish_hearing()
 
     def _finish_hearing(self) -> None:
-        expected = all(count == self._fires[index] for index, count in self._fired.items())
-        for index, count in self._fired.items():
-            self._fires[index] = count
-        if not expected:
-            # A parameter used in several checkpointed segments arrives several times; the next reading waits for all.
+        if not self._hooks.as_usual():
             self._probe.abandon()
             return
         self._hearing = self._probe.close()
@@ -226,14 +220,12 @@ class Ear:
 
     def failed(self, error: Exception) -> None:
         self.errors += 1
-        self._remove_hooks()
+        self._hooks.rest()
         self._give_up_hearing()
         self._complain(f"listening failed ({type(error).__name__}: {error}); training is not affected")
 
     def close(self) -> None:
-        self._remove_hooks()
-        for hook in self._sentry_hooks:
-            hook.remove()
+        self._hooks.remove()
         self.closed = True
 
     def _give_up_hearing(self) -> None:
@@ -243,28 +235,9 @@ class Ear:
             self._probe.give_back(self._hearing.accumulator_G2K)
             self._hearing = None
 
-    def _hook(self, index: int) -> RemovableHandle:
-        arrived = functools.partial(self._gradient_arrived, index)
-        return self._probe.parameters[index].register_post_accumulate_grad_hook(arrived)
-
-    def _remove_hooks(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-
-
-def _sentries(parameters: list[nn.Parameter]) -> tuple[int, ...]:
-    """Parameters whose hooks stay for the whole run: the first, the last, and the smallest of the first third.
-
-    Backward reaches the first layers last, so they tell when it is done and whether it stayed finite.
-    """
-    third = range(max(1, len(parameters) // 3))
-    smallest = min(third, key=lambda index: parameters[index].numel())
-    return tuple({0, smallest, len(parameters) - 1})
-
 
 def _sum_of(gradient: Tensor) -> float | Tensor:
-    values = gradient._values() if gradient.is_sparse else gradient  # noqa: SLF001
+    values = gradient._values() if gradient.is_sparse else gradient
     return _plain((torch.view_as_real(values) if values.is_complex() else values).float().sum())
 
 

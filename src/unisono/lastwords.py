@@ -42,7 +42,7 @@ def speak(reason: str) -> None:
 
 
 def _watch_sigterm() -> None:
-    global _watching  # noqa: PLW0603 (one process, one signal)
+    global _watching
     if _watching or threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         return
     read_end, write_end = os.pipe()

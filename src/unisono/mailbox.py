@@ -13,11 +13,12 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
+import torch.distributed
 
 from unisono.plan import Announcement
 from unisono.signals import LocalSignal, pack, unpack
 
+dist: Any = torch.distributed  # its stores are not in its annotations
 SLOTS = 64
 _HEADER = struct.Struct("<4sIqB")
 _MAGIC = b"uni1"
@@ -32,7 +33,7 @@ def open_store(ranks: list[int], nth: int) -> tuple[Any, Any]:
     if len(ranks) == 1:
         store = dist.HashStore()
         return store, store
-    base = dist.distributed_c10d._get_default_store()  # noqa: SLF001 (the job's store has no public name)
+    base = dist.distributed_c10d._get_default_store()
     group = "-".join(map(str, ranks))
     store = dist.PrefixStore(f"unisono/{group}/{nth}", base.clone())
     store.set_timeout(timedelta(seconds=5))

@@ -6,8 +6,6 @@ import atexit
 import os
 import platform
 import socket
-import sys
-import time
 from collections import deque
 from typing import Any
 

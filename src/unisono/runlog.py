@@ -9,7 +9,17 @@ from typing import Any
 
 from unisono import __version__
 from unisono.console import Console
-from unisono.records import FORMAT, AttemptRecord, EndRecord, LocalStep, NoteRecord, RunRecord, StepRecord, WorkerFacts, to_line
+from unisono.records import (
+    FORMAT,
+    AttemptRecord,
+    EndRecord,
+    LocalStep,
+    NoteRecord,
+    RunRecord,
+    StepRecord,
+    WorkerFacts,
+    to_line,
+)
 from unisono.report.summary import Summary
 from unisono.rundir import choose_run_dir, launcher, open_writer, script_name
 from unisono.runfile import continue_or_create

@@ -16,9 +16,10 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
 
+dist: Any = torch.distributed  # its stores and groups are not in its annotations
 PATIENCE = 10.0
 """Seconds after which an unanswered gather ends the era."""
 

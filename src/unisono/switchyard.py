@@ -104,5 +104,5 @@ class _Opening(threading.Thread):
     def run(self) -> None:
         try:
             self.channel = self._open_channel(self._era, self.begins_at)
-        except Exception as error:  # noqa: BLE001 (whatever gloo raises is reported by the owner)
+        except Exception as error:
             self.error = error

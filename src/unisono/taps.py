@@ -122,7 +122,9 @@ def _tap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tap_clip(original: Callable[..., None]) -> Callable[..., None]:
-    def clip(parameters: Iterable[Tensor] | Tensor, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> None:
+    def clip(
+        parameters: Iterable[Tensor] | Tensor, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any
+    ) -> None:
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         for listener in _board.listeners:
             listener.clipped(parameters, total_norm)

@@ -4,15 +4,25 @@ import json
 from pathlib import Path
 
 import pytest
-from launch import launch, torchrun
 
+from launch import launch, torchrun
 from unisono.runfile import read_run
 
 JOB = Path(__file__).parent.parent / "jobs" / "inert.py"
-CASES = (
-    "perceptron-sgd perceptron-adamw convolutional-sgd convolutional-adamw transformer-sgd transformer-adamw "
-    "accumulation compression scaler bucket-view static-graph find-unused"
-).split()
+CASES = [
+    "perceptron-sgd",
+    "perceptron-adamw",
+    "convolutional-sgd",
+    "convolutional-adamw",
+    "transformer-sgd",
+    "transformer-adamw",
+    "accumulation",
+    "compression",
+    "scaler",
+    "bucket-view",
+    "static-graph",
+    "find-unused",
+]
 FAULTS = {"raising-probe": "raised", "raising-signal": "raised", "raising-thread": "raised", "late-3s": "slept"}
 
 

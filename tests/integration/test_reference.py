@@ -5,15 +5,28 @@ from pathlib import Path
 
 import pytest
 import torch
-from launch import launch, torchrun
 
+from launch import launch, torchrun
 from unisono.runfile import read_run
 
 JOB = Path(__file__).parent.parent / "jobs" / "reference.py"
-SHAPES = (
-    "plain small-buckets bucket-view static-graph awkward sparse channels-last bfloat16 double accumulated "
-    "accumulated-synced scaled clipped compiled-inside compiled-outside"
-).split()
+SHAPES = [
+    "plain",
+    "small-buckets",
+    "bucket-view",
+    "static-graph",
+    "awkward",
+    "sparse",
+    "channels-last",
+    "bfloat16",
+    "double",
+    "accumulated",
+    "accumulated-synced",
+    "scaled",
+    "clipped",
+    "compiled-inside",
+    "compiled-outside",
+]
 WORKERS = 4
 EXACT = 1e-5
 
@@ -99,7 +112,9 @@ def assert_close(found, expected, tolerance=EXACT):
 
 def test_noise_scale_is_the_ratio_of_smoothed_estimates(results):
     signal = noise = None
-    for record, (_, gradient_WN, _) in zip(read_run(results / "plain").timeline(), truth(results, "plain"), strict=True):
+    for record, (_, gradient_WN, _) in zip(
+        read_run(results / "plain").timeline(), truth(results, "plain"), strict=True
+    ):
         square, mean_square = gradient_WN.square().sum(1).mean(), gradient_WN.mean(0).square().sum()
         estimate = (WORKERS * mean_square - square) / (WORKERS - 1)
         trace = (square - mean_square) / (1 - 1 / WORKERS)

@@ -10,7 +10,6 @@ from launch import SCRIPTS, launch, torchrun, under_unisono
 from unisono.runfile import read_run
 
 WORKERS = 2
-CHECK_RECORDS = True
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,6 @@ def assert_same(plain, watched):
 
 
 def assert_recorded(run_dir, shape):
-    if not CHECK_RECORDS:
-        return
     recorded = read_run(run_dir)
     assert recorded.bad_count == 0
     assert [attempt.world for attempt in recorded.attempts] == [WORKERS]
@@ -101,3 +98,13 @@ def test_without_out_there_is_one_run_and_latest_points_at_it(tmp_path):
     assert made.name.endswith("-closure")
     assert Path(runs / "latest").resolve() == made
     assert_recorded(made, shape)
+
+
+@pytest.mark.slow
+def test_a_restart_by_the_launcher_continues_the_run(tmp_path):
+    command = torchrun(WORKERS, "--max-restarts=1", script("failing"))
+    outcome, _ = run(under_unisono(command), tmp_path / "watched")
+    assert outcome.returncode == 1, outcome
+    recorded = read_run(tmp_path / "watched" / "unisono-runs" / "latest")
+    assert [attempt.attempt for attempt in recorded.attempts] == [1, 2]
+    assert [step.attempt for step in recorded.steps] == [1] * 5 + [2] * 5

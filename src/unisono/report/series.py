@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -42,7 +43,7 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
         return ""
     width = min(width, len(values))
     edges = [index * len(values) // width for index in range(width + 1)]
-    means = [math.fsum(values[begin:end]) / (end - begin) for begin, end in zip(edges, edges[1:], strict=False)]
+    means = [math.fsum(values[begin:end]) / (end - begin) for begin, end in pairwise(edges)]
     low, high = min(means), max(means)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((mean - low) * scale)] for mean in means)

@@ -25,6 +25,6 @@ def squared_norm(tensor: Tensor) -> Tensor:
 
 def _of_piece(flat: Tensor) -> Tensor:
     whole = flat.numel() // CHUNK * CHUNK
-    norms = torch.linalg.vector_norm(flat[:whole].view(-1, CHUNK), dim=1).double()
-    rest = torch.linalg.vector_norm(flat[whole:]).double()
+    norms: Tensor = torch.linalg.vector_norm(flat[:whole].view(-1, CHUNK), dim=1).double()
+    rest: Tensor = torch.linalg.vector_norm(flat[whole:]).double()
     return norms.square().sum() + rest.square()

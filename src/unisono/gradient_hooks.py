@@ -1,0 +1,66 @@
+"""Hooks that see each gradient as it arrives, before all-reduce.
+
+A few sentries stay for the whole run; the others are set for the backward passes that are listened to.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+
+class GradientHooks:
+    def __init__(self, parameters: list[nn.Parameter], arrived: Callable[[int, Tensor], None]) -> None:
+        self.sentries = _sentries(parameters)
+        self.witness = min(self.sentries, key=lambda index: parameters[index].numel())
+        """A small parameter near the input: its gradient is finite only if all that came before it was."""
+
+        self.fired: dict[int, int] = {}
+        self._parameters, self._arrived = parameters, arrived
+        self._usual = [1] * len(parameters)
+        self._standing = [self._set(index) for index in self.sentries]
+        self._passing: list[RemovableHandle] = []
+
+    def listen_to_all(self) -> None:
+        others = (index for index in range(len(self._parameters)) if index not in self.sentries)
+        self._passing = [self._set(index) for index in others]
+
+    def count(self, index: int) -> bool:
+        """Notes an arrival; true when the gradient is complete.
+
+        A parameter used in several checkpointed segments arrives several times in one backward pass.
+        """
+        self.fired[index] = self.fired.get(index, 0) + 1
+        return self.fired[index] == self._usual[index]
+
+    def as_usual(self) -> bool:
+        """Whether every gradient arrived as often as last time. Remembers how often it was."""
+        usual = all(self._usual[index] == count for index, count in self.fired.items())
+        for index, count in self.fired.items():
+            self._usual[index] = count
+        return usual
+
+    def rest(self) -> None:
+        for handle in self._passing:
+            handle.remove()
+        self._passing = []
+
+    def remove(self) -> None:
+        self.rest()
+        for handle in self._standing:
+            handle.remove()
+
+    def _set(self, index: int) -> RemovableHandle:
+        arrived = functools.partial(self._arrived, index)
+        handle: RemovableHandle = self._parameters[index].register_post_accumulate_grad_hook(arrived)
+        return handle
+
+
+def _sentries(parameters: list[nn.Parameter]) -> tuple[int, ...]:
+    """The first parameter, the last, and the smallest of the first third: backward reaches the first layers last."""
+    third = range(max(1, len(parameters) // 3))
+    smallest = min(third, key=lambda index: parameters[index].numel())
+    return tuple({0, smallest, len(parameters) - 1})
