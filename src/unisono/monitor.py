@@ -47,7 +47,7 @@ class Monitor:
         self._probe = Probe(wrapper.named_parameters())
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
-        self._log = RunLog(run_dir, nth, ranks, first_step, self._console) if self.rank == 0 else None
+        self._log = RunLog(run_dir, ranks, first_step, self._console) if self.rank == 0 else None
         self._exchange = self._make_exchange(wrapper, Plan(schedule, first_step), ranks, nth, first_step)
         self._ear = Ear(
             wrapper, self._probe, self._exchange.plan, self._exchange.submit, self._console.complain, first_step

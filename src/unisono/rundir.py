@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -15,17 +16,18 @@ from unisono.runfile import RunWriter, new_run_dir, read_run
 
 RUNS = "unisono-runs"
 LOCK_TRIES, LOCK_SECONDS = 10, 0.3
+_unnamed = count(1)
 
 
-def choose_run_dir(named: str | os.PathLike[str] | None, nth: int, ranks: list[int]) -> Path:
-    """The directory of the `nth` monitor (from 0) of this process over the group `ranks`."""
+def choose_run_dir(named: str | os.PathLike[str] | None, ranks: list[int]) -> Path:
+    """The directory for a model trained by `ranks`. Unnamed ones of the same process get folders in the first."""
     if named:
         return Path(named)
-    given = os.environ.get("UNISONO_RUN_DIR")
-    run = Path(given) if given else _interrupted_run() or _new_run()
+    run = _run_of_this_process()
     if ranks[0] != 0:
         run = run / f"ranks-{ranks[0]}-{ranks[-1]}"
-    return run / f"model-{nth + 1}" if nth else run
+    nth = next(_unnamed)
+    return run / f"model-{nth}" if nth > 1 else run
 
 
 def open_writer(run_dir: Path) -> tuple[Path, RunWriter]:
@@ -40,6 +42,12 @@ def open_writer(run_dir: Path) -> tuple[Path, RunWriter]:
         with contextlib.suppress(RunInUse):
             return beside, RunWriter(beside)
     raise RunInUse(f"No free place beside `{run_dir}`.")
+
+
+@functools.cache
+def _run_of_this_process() -> Path:
+    given = os.environ.get("UNISONO_RUN_DIR")
+    return Path(given) if given else _interrupted_run() or _new_run()
 
 
 def launcher() -> str:

@@ -29,9 +29,9 @@ SYNC_SECONDS = 1.0
 
 class RunLog:
     def __init__(
-        self, named: str | os.PathLike[str] | None, nth: int, ranks: list[int], first_step: int, console: Console
+        self, named: str | os.PathLike[str] | None, ranks: list[int], first_step: int, console: Console
     ) -> None:
-        self.run_dir, self._writer = open_writer(choose_run_dir(named, nth, ranks).absolute())
+        self.run_dir, self._writer = open_writer(choose_run_dir(named, ranks).absolute())
         self.attempt = _next_attempt(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
         self._summary = Summary(len(ranks))
