@@ -21,6 +21,9 @@ from unisono.signals import LocalSignal
 from unisono.switchyard import Switchyard
 
 TURN = 0.02
+UNASKED = 0.25
+"""Seconds between looks at the store while nothing is under way."""
+
 LONGEST_QUEUE = 256
 GREETING_PATIENCE = 10.0
 FAREWELL = 3.0
@@ -61,6 +64,7 @@ class Exchange:
         self._queue: deque[Parcel] = deque()
         self._outbox: list[LocalSignal] = []
         self._greeted = False
+        self._looked = 0.0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
 
@@ -94,11 +98,15 @@ class Exchange:
     def _turn(self) -> None:
         self._open_parcels()
         self._greet()
-        self._post()
-        self._hear_announcements()
+        if self._post() or self._nothing_for_long():
+            self._hear_announcements()
+            self._looked = time.monotonic()
         self.exchange_directions()
         if self._root is not None:
             self._root.turn(self)
+
+    def _nothing_for_long(self) -> bool:
+        return time.monotonic() - self._looked > UNASKED
 
     def _greet(self) -> None:
         if not self._greeted:
@@ -127,10 +135,12 @@ class Exchange:
         if self.switchyard.send(Payload(parcel.step, parcel.window, body)) and self._root is not None:
             self._root.awaits(parcel.step)
 
-    def _post(self, last: bool = False) -> None:
-        if self._outbox or last:
+    def _post(self, last: bool = False) -> bool:
+        posting = bool(self._outbox) or last
+        if posting:
             self.mailbox.send(self._outbox, last)
             self._outbox = []
+        return posting
 
     def _hear_announcements(self) -> None:
         for announcement in self.mailbox.announcements():

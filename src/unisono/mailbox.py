@@ -43,7 +43,7 @@ def open_store(ranks: list[int], nth: int) -> tuple[Any, Any]:
 class Mailbox:
     def __init__(self, store: Any, rank: int, world: int) -> None:
         self._store, self._rank, self._world = store, rank, world
-        self._sent = 0
+        self.sent = 0
         self._read = [0] * world
         self._announced = 0
         self.left: set[int] = set()
@@ -70,9 +70,9 @@ class Mailbox:
         return facts
 
     def send(self, signals: Iterable[LocalSignal], last: bool = False) -> None:
-        header = _HEADER.pack(_MAGIC, self._world, self._sent, last)
-        self._store.set(f"m/{self._rank}/{self._sent % SLOTS}", header + b"".join(map(pack, signals)))
-        self._sent += 1
+        header = _HEADER.pack(_MAGIC, self._world, self.sent, last)
+        self._store.set(f"m/{self._rank}/{self.sent % SLOTS}", header + b"".join(map(pack, signals)))
+        self.sent += 1
 
     def collect(self, ranks: list[int]) -> tuple[dict[int, list[LocalSignal]], int]:
         """New signals of `ranks`, one message each, and how many messages were overwritten before they were read."""

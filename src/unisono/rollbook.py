@@ -37,6 +37,11 @@ class Rollbook:
     def greet(self, rank: int) -> None:
         self.expected.add(rank)
 
+    @property
+    def open(self) -> bool:
+        """Whether a step waits for somebody."""
+        return bool(self._pages)
+
     def silent(self) -> list[int]:
         return [rank for rank in self.expected if self._missed[rank] >= SILENT_AFTER]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unisono.directions import Format
-from unisono.exchange import GREETING_PATIENCE, TURN, Exchange
+from unisono.exchange import GREETING_PATIENCE, TURN, UNASKED, Exchange
 from unisono.metrics import Memory, measure
 from unisono.plan import AHEAD, Announcement, Budget
 from unisono.records import NoteRecord, StepRecord
@@ -43,11 +43,14 @@ class Scribe:
         self._started = time.monotonic()
         self._introduced = False
         self._degraded: list[int] = []
+        self._looked, self._seen_sent = 0.0, 0
+        self._processor = time.thread_time()
         self._retry_at, self._retry_after = 0.0, 2.0
 
     def turn(self, exchange: Exchange) -> None:
         self._greet(exchange)
-        self._collect(exchange)
+        if self._has_reason_to_look(exchange):
+            self._collect(exchange)
         if self._introduced:
             for roll in self.book.complete(self._plain_mean()):
                 self._consider(roll, exchange)
@@ -75,6 +78,14 @@ class Scribe:
         self._introduce(exchange)
         for roll in self.book.complete(self._plain_mean(), everything=True):
             self._consider(roll, exchange)
+
+    def _has_reason_to_look(self, exchange: Exchange) -> bool:
+        """Each look at the store takes a tenth of a millisecond of processor time: not while nothing can be there."""
+        now, sent = time.monotonic(), exchange.mailbox.sent
+        if self.book.open or sent != self._seen_sent or now - self._looked > UNASKED:
+            self._looked, self._seen_sent = now, sent
+            return True
+        return False
 
     def _all_left(self, exchange: Exchange) -> bool:
         return exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
@@ -140,15 +151,19 @@ class Scribe:
         signals = [signal for signal in roll.signal_W if signal is not None]
         if not signals:
             return
-        self._budget.observe(
-            max(signal.seconds for signal in signals), max(signal.cost for signal in signals), record.heard
-        )
+        cost = max(signal.cost for signal in signals) + self._own_processor_time()
+        self._budget.observe(max(signal.seconds for signal in signals), cost, record.heard)
         start = roll.step + AHEAD
         share = exchange.plan.budget(start + AHEAD)
         if share is not None:
             self._set_interval(start, share, exchange)
         if not all(signal.finite for signal in signals) and not record.skipped:
             self._start_burst(start, exchange)
+
+    def _own_processor_time(self) -> float:
+        """What this thread has used since the last step: on a CPU it is taken from training."""
+        before, self._processor = self._processor, time.thread_time()
+        return self._processor - before
 
     def _set_interval(self, start: int, share: float, exchange: Exchange) -> None:
         wanted = self._budget.interval(share, exchange.plan.longest_interval(start + AHEAD))

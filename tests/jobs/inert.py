@@ -77,7 +77,7 @@ def late_once(seconds):
             FIRED["slept"] = 1
             time.sleep(seconds)
 
-    Exchange._ring_has_steps = lambda self: self.mailbox._sent > 0
+    Exchange._ring_has_steps = lambda self: self.mailbox.sent > 0
     with injected(Exchange, "_turn", turn):
         yield
 

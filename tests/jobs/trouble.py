@@ -56,7 +56,7 @@ def stuck():
 
     def turn(self):
         original(self)
-        if dist.get_rank() == 1 and not slept and self.mailbox._sent > 3:
+        if dist.get_rank() == 1 and not slept and self.mailbox.sent > 3:
             slept.append(True)
             time.sleep(3.0)
 

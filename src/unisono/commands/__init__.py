@@ -10,5 +10,8 @@ COMMANDS = {
     "analysis": {
         "export": "the records of a run as a table",
     },
+    "project": {
+        "demo": "train on this machine, once healthy and once with a silent fault, and compare",
+    },
 }
 """By group, with the line shown in `unisono --help`; here so that neither help nor version imports a command."""

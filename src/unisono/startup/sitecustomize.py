@@ -94,7 +94,7 @@ def hand_over() -> None:
     spec = first_spec(__name__, None, None)
     if spec is None or spec.loader is None or spec.origin == __file__:
         return
-    from importlib.util import module_from_spec
+    from _frozen_importlib import module_from_spec  # the one behind `importlib.util`, which is not loaded yet
 
     sys.modules[__name__] = successor = module_from_spec(spec)
     spec.loader.exec_module(successor)
