@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from unisono.console import Console
+
+HOME = str(Path(__file__).parent)
 
 _monitors: list[Any] = []
 
 
 def install() -> None:
-    """Called once per process, right after torch's DistributedDataParallel has been imported."""
+    """Called once per process, right after torch has been imported."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    sys.excepthook = _without_our_frames(sys.excepthook)
     _follow(DistributedDataParallel)
     if hasattr(dist, "destroy_process_group"):
         dist.destroy_process_group = _after_closing(dist.destroy_process_group)
@@ -28,7 +34,7 @@ def _follow(cls: type[Any]) -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 (it takes the place of DDP's)
         original(self, *args, **kwargs)
         try:
-            # Not earlier: DistributedDataParallel is imported in the middle of `import torch`.
+            # Not earlier: most processes that import torch never wrap a model.
             from unisono.attaching import attach
 
             _monitors.append(attach(self))
@@ -49,3 +55,20 @@ def _after_closing(original: Any) -> Any:
         original(group)
 
     return destroy_process_group
+
+
+def _without_our_frames(original: Any) -> Any:
+    """An error inside `backward` passes through our tap; the traceback is printed as it would be without it."""
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        original(kind, error, _without_ours(trace))
+
+    return excepthook
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(HOME):
+        trace = trace.tb_next
+    if trace is not None:
+        trace.tb_next = _without_ours(trace.tb_next)
+    return trace

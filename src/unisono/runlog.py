@@ -21,8 +21,8 @@ from unisono.records import (
     to_line,
 )
 from unisono.report.summary import Summary
-from unisono.rundir import choose_run_dir, launcher, open_writer, script_name
-from unisono.runfile import continue_or_create
+from unisono.rundir import RUNS, choose_run_dir, launcher, open_writer, script_name
+from unisono.runfile import continue_or_create, point_latest_at
 
 SYNC_SECONDS = 1.0
 
@@ -33,6 +33,8 @@ class RunLog:
     ) -> None:
         self.run_dir, self._writer = open_writer(choose_run_dir(named, ranks).absolute())
         self.attempt = _next_attempt(self.run_dir)
+        if self.run_dir.parent.name == RUNS:
+            point_latest_at(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
         self._summary = Summary(len(ranks))
         self._last_step = first_step - 1

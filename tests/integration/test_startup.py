@@ -219,3 +219,41 @@ def test_bad_input_is_one_line_and_exit_code_2(line):
     assert refused.stderr.startswith(b"unisono: error: ")
     assert refused.stderr.count(b"\n") == 1
     assert not Path("unisono-runs").exists()
+
+
+FAILS_IN_BACKWARD = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise ValueError("bad gradient")
+
+
+dist.init_process_group("gloo", init_method=f"file://{os.path.abspath('meet')}-{os.getpid()}", rank=0, world_size=1)
+model = DistributedDataParallel(torch.nn.Linear(2, 2))
+Bad.apply(model(torch.ones(1, 2))).sum().backward()
+"""
+
+
+def test_an_error_in_backward_shows_no_frame_of_ours():
+    write("fails.py", FAILS_IN_BACKWARD)
+    plain = start([*PYTHON, "fails.py"])
+    watched = start([*FORMS["command"], "fails.py"])
+    lines = [line for line in watched.stderr.decode().splitlines() if not line.startswith("unisono: ")]
+    assert watched.returncode == plain.returncode == 1
+    assert lines == plain.stderr.decode().splitlines()
+    assert b"unisono: one worker only" in watched.stderr, "unisono was not there"
+
+
+def test_a_job_that_never_trains_leaves_no_run():
+    assert start([*UNISONO, "--", *PYTHON, "-c", "pass"]).returncode == 0
+    assert sorted(path.name for path in Path("unisono-runs").iterdir()) == [".gitignore"]

@@ -6,12 +6,11 @@ import argparse
 from typing import Any
 
 from unisono.errors import UserError
-from unisono.lab.demo import show
-
-FAULTS = ("duplicated-data",)
 
 
 def add_parser(subparsers: Any) -> None:
+    from unisono.lab.demo import FAULTS
+
     parser = subparsers.add_parser("demo", description=__doc__)
     parser.add_argument("--fault", default=FAULTS[0], choices=FAULTS, help="what goes wrong in the second training")
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="processes to train with (default: 4)")
@@ -19,6 +18,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from unisono.lab.demo import show
+
     if not 2 <= args.workers <= 64:
         raise UserError(f"`--workers` should be from 2 to 64. Found `{args.workers}`. Write: --workers 4")
     print("Two trainings on this machine, the same script but for its sampler.")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from unisono.errors import UserError
-from unisono.runfile import new_run_dir
+from unisono.runfile import planned_run_dir
 
 USAGE = """\
 usage: unisono run [options] -- CMD...                 any launcher: torchrun, accelerate launch, srun, python
@@ -166,7 +166,7 @@ def with_startup(python_path: str) -> str:
 
 def chosen_run_dir(name: str) -> str:
     try:
-        return os.path.abspath(new_run_dir(RUNS_DIR, name))
+        return os.path.abspath(planned_run_dir(RUNS_DIR, name))
     except OSError as error:
         raise UserError(
             f"`{RUNS_DIR}` should be a directory that can be written to. Found {os.path.abspath(RUNS_DIR)} "

@@ -13,6 +13,7 @@ from unisono.records import StepRecord
 from unisono.report.side_by_side import side_by_side
 from unisono.runfile import new_run_dir, read_run
 
+FAULTS = ("duplicated-data",)
 JOB = Path(__file__).with_name("demo_job.py")
 
 

@@ -17,14 +17,20 @@ ATTEMPT = re.compile(rb'\{"type":"\w+","attempt":(\d{1,9})\b')
 
 def new_run_dir(root: AnyPath, script: str, now: float | None = None) -> Path:
     """Make `<root>/<YYYYmmdd-HHMMSS>-<script>`, and let `<root>/latest` point at it. May raise `OSError`."""
-    runs = Path(root)
-    runs.parent.mkdir(parents=True, exist_ok=True)
-    runs.mkdir(mode=0o700, exist_ok=True)
-    _hide_from_git(runs)
-    moment = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    run_dir = _make_unused(runs, f"{moment}-{_plain_stem(script)}")
-    _point_latest_at(run_dir)
+    runs, name = _runs_folder(root), _run_name(script, now)
+    for number in count(1):
+        run_dir = _numbered(runs, name, number)
+        with contextlib.suppress(FileExistsError):
+            run_dir.mkdir(mode=0o700)
+            break
+    point_latest_at(run_dir)
     return run_dir
+
+
+def planned_run_dir(root: AnyPath, script: str, now: float | None = None) -> Path:
+    """Where `new_run_dir` would put a run, without making it: a job that never trains leaves nothing behind."""
+    runs, name = _runs_folder(root), _run_name(script, now)
+    return next(path for number in count(1) if not (path := _numbered(runs, name, number)).exists())
 
 
 def continue_or_create(run_dir: AnyPath) -> int:
@@ -45,13 +51,20 @@ def _plain_stem(script: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:LONGEST_NAME].strip(".-") or "run"
 
 
-def _make_unused(runs: Path, name: str) -> Path:
-    for number in count(1):
-        candidate = runs / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            candidate.mkdir(mode=0o700)
-            break
-    return candidate
+def _runs_folder(root: AnyPath) -> Path:
+    runs = Path(root)
+    runs.parent.mkdir(parents=True, exist_ok=True)
+    runs.mkdir(mode=0o700, exist_ok=True)
+    _hide_from_git(runs)
+    return runs
+
+
+def _run_name(script: str, now: float | None) -> str:
+    return time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{_plain_stem(script)}"
+
+
+def _numbered(runs: Path, name: str, number: int) -> Path:
+    return runs / (name if number == 1 else f"{name}-{number}")
 
 
 def _hide_from_git(runs: Path) -> None:
@@ -59,7 +72,8 @@ def _hide_from_git(runs: Path) -> None:
         file.write("*\n")
 
 
-def _point_latest_at(run_dir: Path) -> None:
+def point_latest_at(run_dir: Path) -> None:
+    """Failures are ignored: the link is a convenience."""
     link = run_dir.with_name(f".latest-{os.getpid()}")
     with contextlib.suppress(OSError):
         link.symlink_to(run_dir.name, target_is_directory=True)
