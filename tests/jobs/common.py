@@ -76,7 +76,13 @@ def say(name, value):
 def process_group():
     """Set up, and torn down in the order that does not deadlock."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    rank, world, attempt = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"))
+    if os.environ["TORCHELASTIC_MAX_RESTARTS"] == "0":
+        dist.init_process_group("gloo")
+    else:
+        # Half of all restarts fail in torchrun's own store, with or without unisono.
+        meeting = os.path.join(os.environ["RESULTS"], f"meeting-{attempt}")
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     yield
     dist.barrier()
     gc.collect()

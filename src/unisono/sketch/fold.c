@@ -1,0 +1,128 @@
+/* The rotated fold of fold.py for one parameter on a CPU, with its squared norm from the same pass.
+
+   The work is done in blocks of 128 columns. A block that the gradient fills only in part, or whose numbers are not
+   float32, is first widened into a buffer of zeros, so that the same branchless loops serve every case.
+
+   Python finds these functions by name: a changed signature needs a changed name. */
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
+#if __has_attribute(target_clones)
+#define EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+#endif
+#ifndef EACH_CPU
+#define EACH_CPU
+#endif
+
+/* Inlined by force: only what is inlined into a clone is compiled for that clone's instructions. */
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16, BLOCK = 8 * LANES };
+
+typedef struct {
+    int32_t rotation, offset, sign;
+} row_t;
+
+INLINE uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+INLINE float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+INLINE float widen_f32(float x) { return x; }
+
+INLINE float widen_bf16(uint16_t x) { return float_of((uint32_t)x << 16); }
+
+INLINE float widen_f16(uint16_t x) {
+    uint32_t sign = (uint32_t)(x & 0x8000) << 16, magnitude = (uint32_t)(x & 0x7FFF) << 13;
+    uint32_t finite = magnitude + (112u << 23), infinite = magnitude + (224u << 23);
+    /* A product with 2^112 would lose subnormals where torch was told to flush them. */
+    uint32_t subnormal = bits_of(float_of(magnitude + (113u << 23)) - float_of(113u << 23));
+    uint32_t wide = magnitude < (1u << 23) ? subnormal : magnitude < (31u << 23) ? finite : infinite;
+    return float_of(wide | sign);
+}
+
+INLINE void fold_block(const float *restrict x, const uint16_t *restrict words, uint32_t negative,
+                       float *restrict target) {
+    for (int group = 0; group < BLOCK; group += LANES) {
+        uint32_t word = words[group / LANES] ^ negative;
+/* Unrolled, GCC would vectorise over groups instead of lanes, which is five times slower. */
+#pragma GCC unroll 1
+        for (int lane = 0; lane < LANES; lane++) {
+            uint32_t flip = (word << (31 - lane)) & 0x80000000u;
+            target[group + lane] += float_of(bits_of(x[group + lane]) ^ flip);
+        }
+    }
+}
+
+/* Eight squares to a float32 sum, the rest in float64: long float32 sums of equal numbers drift by 1e-6 and more. */
+INLINE void square_block(const float *restrict x, double *restrict total) {
+    for (int lane = 0; lane < LANES; lane++) {
+        float sum = 0;
+        for (int i = 0; i < BLOCK / LANES; i++) sum += x[LANES * i + lane] * x[LANES * i + lane];
+        total[lane] += sum;
+    }
+}
+
+INLINE double sum_of(const double *total) {
+    double sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += total[lane];
+    return sum;
+}
+
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+#define DEFINE(suffix, number)                                                                                         \
+    INLINE const float *load_##suffix(const number *x, int64_t begin, int64_t end, float *buffer) {                    \
+        int whole = end - begin == BLOCK;                                                                              \
+        if (whole && sizeof *x == sizeof *buffer) return (const float *)x;                                             \
+        if (whole)                                                                                                     \
+            for (int i = 0; i < BLOCK; i++) buffer[i] = widen_##suffix(x[i]);                                          \
+        else {                                                                                                         \
+            memset(buffer, 0, BLOCK * sizeof *buffer);                                                                 \
+            for (int64_t i = begin; i < end; i++) buffer[i] = widen_##suffix(*x++);                                    \
+        }                                                                                                              \
+        return buffer;                                                                                                 \
+    }                                                                                                                  \
+                                                                                                                       \
+    EACH_CPU double unisono_fold_##suffix(const number *x, int64_t elements, int64_t start, int64_t length,            \
+                                          const row_t *row, const uint16_t *words, float *accumulator) {               \
+        float buffer[BLOCK];                                                                                           \
+        double total[LANES] = {0};                                                                                     \
+        row += start / length;                                                                                         \
+        for (int64_t column = start % length; elements > 0; column = 0, row++) {                                       \
+            int64_t end = least(length, column + elements);                                                            \
+            elements -= end - column;                                                                                  \
+            while (column < end) {                                                                                     \
+                int64_t block = column - column % BLOCK, stop = least(block + BLOCK, end);                             \
+                const float *wide = load_##suffix(x, column - block, stop - block, buffer);                            \
+                fold_block(wide, words + (row->offset + block) / LANES, row->sign < 0 ? 0xFFFF : 0,                    \
+                           accumulator + row->rotation + block);                                                       \
+                square_block(wide, total);                                                                             \
+                x += stop - column;                                                                                    \
+                column = stop;                                                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
+        return sum_of(total);                                                                                          \
+    }                                                                                                                  \
+                                                                                                                       \
+    EACH_CPU double unisono_square_##suffix(const number *x, int64_t elements) {                                       \
+        float buffer[BLOCK];                                                                                           \
+        double total[LANES] = {0};                                                                                     \
+        for (int64_t at = 0; at < elements; at += BLOCK)                                                               \
+            square_block(load_##suffix(x + at, 0, least(BLOCK, elements - at), buffer), total);                        \
+        return sum_of(total);                                                                                          \
+    }
+
+DEFINE(f32, float)
+DEFINE(bf16, uint16_t)
+DEFINE(f16, uint16_t)
