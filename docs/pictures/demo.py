@@ -1,7 +1,7 @@
 """Draws the picture of the README from the two runs of `unisono demo`.
 
-    unisono demo --out demo
-    python docs/pictures/demo.py demo docs/pictures/demo.svg
+unisono demo --out demo
+python docs/pictures/demo.py demo docs/pictures/demo.svg
 """
 
 import sys

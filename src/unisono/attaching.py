@@ -45,6 +45,8 @@ def attach(
     if os.environ.get("UNISONO", "").lower() == "off":
         return InertMonitor()
     _check_torch()
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` should be a torch module. Found {type(model).__name__}. Attach to the wrapped model.")
     if optimizer is not None:
         _check_optimizer(model, optimizer)
     wrapper = _wrapper_of(model)
@@ -56,7 +58,7 @@ def attach(
     monitor = Monitor(wrapper, schedule or _scheduled(), run_dir, first_step, nth)
     _introduce(monitor, len(ranks))
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
-    weakref.finalize(model, monitor.retire)
+    weakref.finalize(model, monitor.retire).atexit = False
     return monitor
 
 
@@ -88,6 +90,8 @@ def _introduce(monitor: Monitor, world: int) -> None:
 
 def _scheduled() -> Schedule:
     interval = os.environ.get("UNISONO_EVERY")
+    if interval and not interval.isdecimal():
+        raise ValueError(f"`UNISONO_EVERY` should be a number of steps. Found `{interval}`. Unset it or correct it.")
     return every(int(interval)) if interval else DEFAULT
 
 

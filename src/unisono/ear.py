@@ -68,6 +68,7 @@ class Ear:
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._gradient_arrived)
         self._in_optimizer = False
+        self._touched = 0
         self._began: Mark = self._clock.mark()
         self._charged = 0.0
         self._loss = StepLoss(complain)
@@ -95,7 +96,7 @@ class Ear:
 
     @guarded
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
-        if self._backwards and self._probe.parameters[self._hooks.witness].grad is None:
+        if self._backwards and self._probe.parameters[self._touched].grad is None:
             self._gradients_were_dropped()
         self._hooks.fired.clear()
         self._loss.propose(roots, grad_tensors)
@@ -141,6 +142,7 @@ class Ear:
             self._probe.abandon()
             self._listening = False
             return
+        self._touched = next(iter(self._hooks.fired))
         self._backwards += 1
         self._syncs += self._syncing
         self._scale = self._loss.accept()

@@ -128,7 +128,9 @@ class Exchange:
 
     def _send_directions(self, parcel: Parcel, signal: LocalSignal) -> None:
         body = None
-        if parcel.hearing is not None:
+        if parcel.hearing is None:
+            self.lost += 1
+        else:
             sketch_GK = parcel.hearing.sketches() * parcel.unscale()
             body = self._layout.encode(sketch_GK, parcel.window) if signal.nonfinite == 0 else None
         # A rank that could not listen still takes its turn, or the others' gathers would never match again.

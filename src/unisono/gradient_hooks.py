@@ -6,7 +6,7 @@ A few sentries stay for the whole run; the others are set for the backward passe
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -14,15 +14,19 @@ from torch.utils.hooks import RemovableHandle
 
 class GradientHooks:
     def __init__(self, parameters: list[nn.Parameter], arrived: Callable[[int, Tensor], None]) -> None:
-        self.sentries = _sentries(parameters)
-        self.witness = min(self.sentries, key=lambda index: parameters[index].numel())
+        self.fired: dict[int, int] = {}
+        """How often each gradient has arrived in this backward pass, in order of first arrival."""
+
+        self.sentries: tuple[int, ...] = ()
+        self.witness = 0
         """A small parameter near the input: its gradient is finite only if all that came before it was."""
 
-        self.fired: dict[int, int] = {}
         self._parameters, self._arrived = parameters, arrived
         self._usual = [1] * len(parameters)
-        self._standing = [self._set(index) for index in self.sentries]
+        self._standing: list[RemovableHandle] = []
         self._passing: list[RemovableHandle] = []
+        self._learned = False
+        self._post_sentries(range(len(parameters))[::-1])
 
     def listen_to_all(self) -> None:
         others = (index for index in range(len(self._parameters)) if index not in self.sentries)
@@ -41,6 +45,9 @@ class GradientHooks:
         usual = all(self._usual[index] == count for index, count in self.fired.items())
         for index, count in self.fired.items():
             self._usual[index] = count
+        if not self._learned:
+            self._learned = True
+            self._post_sentries(list(self.fired))
         return usual
 
     def rest(self) -> None:
@@ -53,14 +60,16 @@ class GradientHooks:
         for handle in self._standing:
             handle.remove()
 
+    def _post_sentries(self, arrivals: Sequence[int]) -> None:
+        """The first gradient to arrive, the last, and the smallest of the last third: all of them are in use."""
+        for handle in self._standing:
+            handle.remove()
+        late = arrivals[-max(1, len(arrivals) // 3) :]
+        self.witness = min(late, key=lambda index: self._parameters[index].numel())
+        self.sentries = tuple({arrivals[0], self.witness, arrivals[-1]})
+        self._standing = [self._set(index) for index in self.sentries]
+
     def _set(self, index: int) -> RemovableHandle:
         arrived = functools.partial(self._arrived, index)
         handle: RemovableHandle = self._parameters[index].register_post_accumulate_grad_hook(arrived)
         return handle
-
-
-def _sentries(parameters: list[nn.Parameter]) -> tuple[int, ...]:
-    """The first parameter, the last, and the smallest of the first third: backward reaches the first layers last."""
-    third = range(max(1, len(parameters) // 3))
-    smallest = min(third, key=lambda index: parameters[index].numel())
-    return tuple({0, smallest, len(parameters) - 1})

@@ -6,6 +6,7 @@ import atexit
 import os
 import platform
 import socket
+import threading
 from collections import deque
 from typing import Any
 
@@ -42,6 +43,7 @@ class Monitor:
         self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
         self.world = len(ranks)
         self.closed = False
+        self._closing = threading.Lock()
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[LocalSignal] = deque(maxlen=RING)
         self._probe = Probe(wrapper.named_parameters())
@@ -76,13 +78,18 @@ class Monitor:
 
     def close(self) -> None:
         """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
-        if self.closed or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
-        self.closed = True
-        taps.disconnect(self._ear)
+        with self._closing:
+            if not self.closed:
+                self._close()
+                self.closed = True
+
+    def _close(self) -> None:
         self._ear.close()
+        taps.disconnect(self._ear)
         if lastwords.crashed():
-            self._leave_ring("crash")
+            lastwords.speak("crash")
         self._exchange.close()
         lastwords.forget(self._leave_ring)
         atexit.unregister(self.close)
@@ -90,10 +97,9 @@ class Monitor:
             self._log.close(self._exchange.lost)
 
     def retire(self) -> None:
-        """The model is gone: stop listening, without waiting."""
-        if not self.closed and os.getpid() == self._pid:
-            taps.disconnect(self._ear)
-            self._ear.close()
+        """The model is gone. Called while Python collects garbage, so the closing happens elsewhere."""
+        if os.getpid() == self._pid:
+            threading.Thread(target=self.close, name="unisono-close", daemon=True).start()
 
     def __enter__(self) -> Monitor:
         return self

@@ -53,7 +53,9 @@ class Parcel:
         return self
 
     def ready(self) -> bool:
-        return (self._arrived is None or self._arrived.query()) and (self.hearing is None or self.hearing.ready())
+        ended = isinstance(self.ended, float) or self.ended.query()
+        arrived = self._arrived is None or self._arrived.query()
+        return ended and arrived and (self.hearing is None or self.hearing.ready())
 
     def unscale(self) -> float:
         """Factor from gradients as read to gradients of the loss: the loss scaler's share taken out."""

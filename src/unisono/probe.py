@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.groups import layer_groups
-from unisono.sketch import Fold, default_length, real_elements, squared_norm, window_seed, wrap
+from unisono.sketch import Fold, default_length, measure_norm, real_elements, window_seed, wrap
 
 ACCUMULATOR_BYTES = 64 << 20
 """Memory for readings that the listening thread has not yet taken over."""
@@ -24,7 +24,7 @@ class Hearing:
 
     probe: Probe
     window: int
-    squared_norm_P: Tensor
+    squared_norm_P: Tensor | list[float | Tensor]
     accumulator_G2K: Tensor
     arrived: torch.cuda.Event | None = None
     sketch_GK: Tensor | None = None
@@ -41,11 +41,12 @@ class Hearing:
 
     def squared_norms(self) -> tuple[int, tuple[float, ...]]:
         """How many parameters have a gradient that is not finite, and the squared norm of each group."""
+        squared_norm_P = torch.as_tensor(self.squared_norm_P, dtype=torch.float64)
         squared_norm_G = torch.zeros(len(self.probe.group_names), dtype=torch.float64)
-        squared_norm_G.index_add_(0, self.probe.group_of_P, self.squared_norm_P)
+        squared_norm_G.index_add_(0, self.probe.group_of_P, squared_norm_P)
         if squared_norm_G.isfinite().all() or self.sketches().isfinite().all():
             return 0, tuple(squared_norm_G.tolist())
-        return int((~self.squared_norm_P.isfinite()).sum()), tuple(squared_norm_G.tolist())
+        return int((~squared_norm_P.isfinite()).sum()), tuple(squared_norm_G.tolist())
 
 
 class Probe:
@@ -64,7 +65,9 @@ class Probe:
         self._spare: list[Tensor] = []
         self._to_make = min(64, max(3, ACCUMULATOR_BYTES // (8 * self.length * len(self.group_names))))
         self._accumulator_G2K: Tensor | None = None
-        self._squared_norm_P = torch.zeros(0)
+        self._accumulators: tuple[Tensor, ...] = ()
+        self._silence = 0.0 if self.device.type == "cpu" else torch.zeros((), dtype=torch.float64, device=self.device)
+        self._squared_norm_P: list[float | Tensor] = []
         self._window: int | None = None
 
     def open(self, window: int) -> bool:
@@ -75,15 +78,16 @@ class Probe:
         if window != self._window:
             self._fold.reseed(window_seed(window))
             self._window = window
-        self._squared_norm_P = torch.zeros(len(self.names), dtype=torch.float64, device=self.device)
+        self._accumulators = self._accumulator_G2K.unbind()
+        self._squared_norm_P = [self._silence] * len(self.names)
         return True
 
     def hear(self, index: int) -> None:
         gradient = self.parameters[index].grad
         if gradient is None or self._accumulator_G2K is None:
             return
-        accumulator_2K = self._accumulator_G2K[self.group_of[index]]
-        self._squared_norm_P[index] = self._fold.add(index, gradient.detach().to(self.device), accumulator_2K)
+        accumulator_2K = self._accumulators[self.group_of[index]]
+        self._squared_norm_P[index] = self._fold.measure(index, gradient.to(self.device), accumulator_2K)
 
     def close(self) -> Hearing:
         accumulator, self._accumulator_G2K = self._accumulator_G2K, None
@@ -103,8 +107,10 @@ class Probe:
     def squared_norm_of(self, indices: Sequence[int]) -> Tensor:
         """Squared norm of the current gradients of some parameters."""
         gradients = [self.parameters[index].grad for index in indices]
-        norms = [squared_norm(gradient.detach()).to(self.device) for gradient in gradients if gradient is not None]
-        return torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64, device=self.device)
+        norms = [measure_norm(gradient) for gradient in gradients if gradient is not None]
+        plain = sum(norm for norm in norms if isinstance(norm, float))
+        moved = [norm.to(self.device) for norm in norms if isinstance(norm, Tensor)]
+        return torch.stack(moved).sum() + plain if moved else torch.tensor(plain, dtype=torch.float64)
 
     def share_of(self, rank: int, world: int) -> list[int]:
         """The parameters whose reduced gradient this rank squares: an even split by elements, the same everywhere."""
@@ -128,8 +134,9 @@ def _sent_from_device(hearing: Hearing) -> Hearing:
     sketch_GK = wrap(hearing.accumulator_G2K)
     hearing.probe.give_back(hearing.accumulator_G2K)
     hearing.sketch_GK = torch.empty(sketch_GK.shape, pin_memory=True).copy_(sketch_GK, non_blocking=True)
-    norms = torch.empty(hearing.squared_norm_P.shape, dtype=torch.float64, pin_memory=True)
-    hearing.squared_norm_P = norms.copy_(hearing.squared_norm_P, non_blocking=True)
+    norm_P = torch.stack([norm for norm in hearing.squared_norm_P if isinstance(norm, Tensor)])
+    hearing.squared_norm_P = torch.empty(norm_P.shape, dtype=torch.float64, pin_memory=True)
+    hearing.squared_norm_P.copy_(norm_P, non_blocking=True)
     hearing.arrived = torch.cuda.Event()
     hearing.arrived.record()
     return hearing

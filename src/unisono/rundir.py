@@ -57,7 +57,7 @@ def launcher() -> str:
 
 def script_name() -> str:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec.name if spec is not None else Path(sys.argv[0] or "python").stem
+    return spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0] or "python").stem
 
 
 def _new_run() -> Path:

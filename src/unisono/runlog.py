@@ -108,6 +108,7 @@ def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
     """One write to a fresh file, then a rename: called while the process is dying."""
     path = Path(run_dir, f"rank-{rank}.jsonl")
     temporary = path.with_suffix(".tmp")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.write(descriptor, "".join(to_line(step) + "\n" for step in steps).encode())

@@ -88,7 +88,7 @@ class Scribe:
         return False
 
     def _all_left(self, exchange: Exchange) -> bool:
-        return exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
+        return self._introduced and exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
 
     def _greet(self, exchange: Exchange) -> None:
         if len(self.book.expected) == self._world:

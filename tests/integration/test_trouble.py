@@ -1,6 +1,7 @@
 """Trouble on one rank never hangs or fails training, and the run file stays true."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,17 @@ def test_restart_continues_the_run(tmp_path):
     assert [attempt.first_step for attempt in run.attempts] == [0, 20]
     assert [record.step for record in run.timeline()] == list(range(60))
     assert {record.attempt for record in run.timeline() if record.step >= 20} == {2}
+
+
+def test_a_suspicion_starts_a_burst_on_all_ranks(tmp_path):
+    outcome = started(tmp_path, 2, "suspicion")
+    assert outcome.returncode == 0, outcome
+    records = read_run(tmp_path / "run").timeline()
+    assert records[10].finite_W == (True, False)
+    assert math.isnan(records[10].loss_W[1])
+    heard = [record.step for record in records if record.heard]
+    assert heard == [0, *range(18, 82), 100]
+    assert all(None not in record.norm_W and record.cos_mean is not None for record in records if record.heard)
 
 
 def test_sub_groups_and_two_models(tmp_path):

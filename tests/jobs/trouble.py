@@ -114,6 +114,21 @@ def restarts():
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+def suspicion():
+    """Rank 1's loss is NaN once, while only every 100th step is heard."""
+    model, optimizer, monitor = attached(schedule=unisono.every(100))
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    with monitor:
+        for step in range(120):
+            inputs, labels = batch("perceptron", generator)
+            optimizer.zero_grad()
+            loss = cross_entropy(model(inputs), labels)
+            monitor.record_loss(loss * float("nan") if step == 10 and dist.get_rank() == 1 else loss)
+            loss.backward()
+            optimizer.step()
+            time.sleep(0.03)
+
+
 def sub_groups():
     """Two pairs of ranks, each with a model of its own, and a third model over all."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]

@@ -3,13 +3,14 @@
 from unisono.sketch.fold import Fold, real_elements, wrap
 from unisono.sketch.hashing import window_seed
 from unisono.sketch.length import default_length, narrow
-from unisono.sketch.norm import squared_norm
+from unisono.sketch.norm import measure_norm, squared_norm
 from unisono.sketch.quantise import dequantise, quantise
 
 __all__ = [
     "Fold",
     "default_length",
     "dequantise",
+    "measure_norm",
     "narrow",
     "quantise",
     "real_elements",

@@ -20,7 +20,7 @@
 /* Inlined by force: only what is inlined into a clone is compiled for that clone's instructions. */
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, BLOCK = 8 * LANES, AHEAD = 2048 };
+enum { LANES = 16, BLOCK = 8 * LANES, LINE = 64, AHEAD = 2048 };
 
 typedef struct {
     int32_t rotation, offset, sign;
@@ -51,14 +51,13 @@ INLINE float widen_f16(uint16_t x) {
     return float_of(wide | sign);
 }
 
-INLINE void fold_block(const float *restrict x, const uint32_t *restrict words, uint32_t negative,
-                       float *restrict target) {
+INLINE void fold_block(const float *restrict x, const uint32_t *restrict words, uint32_t sign, float *restrict target) {
     for (int group = 0; group < BLOCK; group += LANES) {
         uint32_t word = words[group / LANES];
 /* Unrolled, GCC would vectorise over groups instead of lanes, which is five times slower. */
 #pragma GCC unroll 1
         for (int lane = 0; lane < LANES; lane++) {
-            uint32_t flip = ((word << (31 - lane)) ^ negative) & 0x80000000u;
+            uint32_t flip = ((word << (31 - lane)) ^ sign) & 0x80000000u;
             target[group + lane] += float_of(bits_of(x[group + lane]) ^ flip);
         }
     }
@@ -81,9 +80,10 @@ INLINE double sum_of(const double *total) {
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* `load` gives the numbers of one block as float32, zeros where the gradient does not reach.
+   `fold` fetches into the second-level cache what it needs soon: the sketch keeps the hardware from doing so in time. */
 #define DEFINE(suffix, number)                                                                                         \
     INLINE const float *load_##suffix(const number *x, int64_t begin, int64_t end, float *buffer) {                    \
-        for (int i = 0; i < BLOCK; i += 64 / sizeof *x) __builtin_prefetch(x + AHEAD + i, 0, 2);                       \
         int whole = end - begin == BLOCK;                                                                              \
         if (whole && sizeof *x == sizeof *buffer) return (const float *)x;                                             \
         if (whole)                                                                                                     \
@@ -106,7 +106,8 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
             while (column < end) {                                                                                     \
                 int64_t block = column - column % BLOCK, stop = least(block + BLOCK, end);                             \
                 const float *wide = load_##suffix(x, column - block, stop - block, buffer);                            \
-                fold_block(wide, words + (row->offset + block) / LANES, row->sign,                    \
+                for (int i = 0; i < BLOCK; i += LINE / (int)sizeof *x) __builtin_prefetch(x + AHEAD + i, 0, 2);        \
+                fold_block(wide, words + (row->offset + block) / LANES, (uint32_t)row->sign,                           \
                            accumulator + row->rotation + block);                                                       \
                 square_block(wide, total);                                                                             \
                 x += stop - column;                                                                                    \

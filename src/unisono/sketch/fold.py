@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unisono.sketch.hashing import sign_table
 from unisono.sketch.length import check_length
-from unisono.sketch.plan import Plan, make_plans
+from unisono.sketch.native import NativeFold
+from unisono.sketch.plan import Choices, Plan, Rows
 from unisono.sketch.sparse import fold_sparse
 
 
@@ -25,34 +25,54 @@ class Fold:
     :param names: canonical names of the parameters; they, not their order, key the sketch.
     :param elements: real elements of each parameter, as `real_elements` counts them.
     :param length: sketch length, a power of two from 1,024 to 65,536.
+    :param native: whether to fold in C what can be; without it, this is the reference.
     """
 
     def __init__(
-        self, names: Sequence[str], elements: Sequence[int], length: int, device: torch.device | str, seed: int = 0
+        self,
+        names: Sequence[str],
+        elements: Sequence[int],
+        length: int,
+        device: torch.device | str,
+        seed: int = 0,
+        native: bool = True,
     ) -> None:
         self.names = tuple(names)
         self.elements = tuple(elements)
         self.length = check_length(length)
         self.device = torch.device(device)
+        self._rows = Rows(self.names, self.elements, length)
+        self._wants_native = native and self.device.type == "cpu"
         self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
         """Draw all choices anew; sketches made before cannot be compared with sketches made after."""
         self.seed = seed
-        self.table = sign_table(seed, self.length, self.device)
-        self.plans = make_plans(self.names, self.elements, self.length, seed)
+        self._choices = Choices(self._rows, seed, self.device)
+        self._native = NativeFold(self._choices) if self._wants_native else None
 
-    @torch.no_grad()
+    @property
+    def plans(self) -> list[Plan]:
+        return self._choices.plans
+
     def add(self, index: int, gradient: Tensor, accumulator_2K: Tensor, start: int = 0) -> Tensor:
         """
         Add the gradient of parameter `index` to the accumulator. Its squared norm, in float64 and still on its device.
 
         :param start: where the gradient begins in the logical order of the parameter, if it is a contiguous part of it.
         """
+        return torch.as_tensor(self.measure(index, gradient, accumulator_2K, start), dtype=torch.float64)
+
+    def measure(self, index: int, gradient: Tensor, accumulator_2K: Tensor, start: int = 0) -> float | Tensor:
+        """As `add`, but a plain number where that is cheaper to make."""
         self._check_fits(index, start + real_elements(gradient))
         if gradient.is_sparse:
-            return fold_sparse(gradient, self.plans[index], self.table, accumulator_2K, start)
-        return _fold_rows(_flat(gradient), self.plans[index], self.table, accumulator_2K, start)
+            return fold_sparse(gradient.detach(), self.plans[index], self._choices.table, accumulator_2K, start)
+        dense = _dense(gradient)
+        if self._native is not None and self._native.serves(dense, accumulator_2K):
+            return self._native.add(index, dense, accumulator_2K, start)
+        flat_N = dense.detach().reshape(-1)
+        return _fold_rows(flat_N, self.plans[index], self._choices.table, accumulator_2K, start)
 
     def _check_fits(self, index: int, end: int) -> None:
         if end > self.elements[index]:
@@ -73,10 +93,11 @@ def real_elements(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def _flat(gradient: Tensor) -> Tensor:
+def _dense(gradient: Tensor) -> Tensor:
+    """Real numbers in logical row-major order."""
     if gradient.is_complex():
         gradient = torch.view_as_real(gradient.resolve_conj())
-    return gradient.reshape(-1)
+    return gradient.contiguous()
 
 
 def _fold_rows(flat_N: Tensor, plan: Plan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:

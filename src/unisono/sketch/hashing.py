@@ -58,9 +58,13 @@ def block_rotations(seed: int, count: int, device: torch.device) -> Tensor:
     return sequence(mix32(seed ^ 0x6E617272), count, device) >> 16
 
 
-def sign_table(seed: int, length: int, device: torch.device) -> Tensor:
-    """Signs +-1 in float32 for rows of `length`: entry i is bit i % 16 of a word made from i // 16."""
+def sign_words(seed: int, length: int, device: torch.device) -> Tensor:
+    """16 bits for each group of 16 entries of the sign table for rows of `length`; a set bit stands for -1."""
     groups = torch.arange(TABLE_STARTS + length // LANES, device=device)
-    words = mix32(groups * 0x85EBCA6B + mix32(seed ^ 0x7369676E))
-    bits = (words[:, None] >> torch.arange(LANES, device=device)) & 1
+    return mix32(groups * 0x85EBCA6B + mix32(seed ^ 0x7369676E)) & 0xFFFF
+
+
+def sign_table(seed: int, length: int, device: torch.device) -> Tensor:
+    """Signs +-1 in float32 for rows of `length`: entry i is bit i % 16 of word i // 16."""
+    bits = (sign_words(seed, length, device)[:, None] >> torch.arange(LANES, device=device)) & 1
     return (1 - 2 * bits).flatten().to(torch.float32)

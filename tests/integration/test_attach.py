@@ -1,0 +1,286 @@
+"""`attach` in one process: which backward belongs to which step, and how little it leaves behind."""
+
+import gc
+import itertools
+import math
+import multiprocessing
+import os
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import unisono
+from unisono import rundir, taps
+from unisono.probe import Probe
+from unisono.runfile import read_run
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rundir._run_of_this_process.cache_clear()
+    monkeypatch.setattr(rundir, "_unnamed", itertools.count(1))
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+@pytest.fixture
+def optimizer(model):
+    return torch.optim.SGD(model.parameters(), 0.01)
+
+
+def loss_of(model, value=1.0):
+    return (model(torch.full((2, 4), float(value))) - 1).square().mean()
+
+
+def records(monitor):
+    monitor.close()
+    return read_run(monitor.run_dir).timeline()
+
+
+def test_a_plain_module_gives_local_signals(model, optimizer, capfd):
+    monitor = unisono.attach(model, optimizer)
+    losses = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        losses.append(loss.item())
+        loss.backward()
+        norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters()))
+        optimizer.step()
+    found = records(monitor)
+    assert [record.loss_W[0] for record in found] == pytest.approx(losses)
+    assert found[-1].norm_W[0] == pytest.approx(norm)
+    assert found[-1].grad_norm == pytest.approx(norm)
+    assert found[-1].cos_mean is None
+    assert "one worker only" in capfd.readouterr().err
+
+
+def test_off_does_nothing(model, optimizer, monkeypatch, tmp_path):
+    monkeypatch.setenv("UNISONO", "off")
+    monitor = unisono.attach(model, optimizer)
+    loss = loss_of(model)
+    assert monitor.record_loss(loss) is loss
+    monitor.step()
+    monitor.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closing_puts_torch_back(model, optimizer):
+    places = [(torch.autograd, "backward"), (torch.amp.GradScaler, "scale"), (torch.amp.GradScaler, "step")]
+    before = [getattr(owner, name) for owner, name in places]
+    monitor = unisono.attach(model, optimizer)
+    assert torch.autograd.backward is not before[0]
+    monitor.close()
+    monitor.close()
+    assert [getattr(owner, name) for owner, name in places] == before
+    assert all(not parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    assert taps._board.listeners == ()
+
+
+def test_the_users_loss_comes_back_untouched_and_wins(model, optimizer):
+    with unisono.attach(model, optimizer) as monitor:
+        loss = loss_of(model)
+        assert monitor.record_loss(loss) is loss
+        (loss * 1000).backward()
+        optimizer.step()
+    assert read_run(monitor.run_dir).timeline()[0].loss_mean == pytest.approx(loss.item())
+
+
+def test_steps_without_a_torch_optimizer_are_marked_by_hand(model):
+    monitor = unisono.attach(model)
+    for _ in range(4):
+        model.zero_grad()
+        loss_of(model).backward()
+        monitor.step()
+    assert len(records(monitor)) == 4
+
+
+def test_accumulation_counts_one_step(model, optimizer):
+    monitor = unisono.attach(model, optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        total = 0.0
+        for micro in range(3):
+            loss = loss_of(model, micro) / 3
+            total += loss.item()
+            loss.backward()
+        optimizer.step()
+    found = records(monitor)
+    assert len(found) == 2
+    assert found[-1].loss_mean == pytest.approx(total)
+
+
+def test_two_optimizers_of_one_model_count_one_step(model):
+    first, last = (torch.optim.SGD(model[index].parameters(), 0.01) for index in (0, 2))
+    monitor = unisono.attach(model)
+    for _ in range(3):
+        model.zero_grad()
+        loss_of(model).backward()
+        first.step()
+        last.step()
+    assert len(records(monitor)) == 3
+
+
+def test_a_closure_counts_one_step(model):
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    monitor = unisono.attach(model, optimizer)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    assert [record.step for record in records(monitor)] == [0, 1, 2]
+
+
+def test_gradients_dropped_without_a_step_are_a_skipped_step(model, optimizer):
+    monitor = unisono.attach(model, optimizer)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        if step != 1:
+            optimizer.step()
+    assert [record.skipped for record in records(monitor)] == [False, True, False, False]
+
+
+def test_a_scaler_that_meets_infinity_skips_a_step(model, optimizer):
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    monitor = unisono.attach(model, optimizer)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        losses.append(loss.item())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    found = records(monitor)
+    assert len(found) == 4
+    assert found[0].skipped
+    assert found[0].finite_W == (False,)
+    assert [record.loss_mean for record in found] == pytest.approx(losses)
+
+
+def test_another_models_backward_through_this_one_is_no_step(model, optimizer):
+    generator = nn.Linear(4, 4)
+    other = torch.optim.SGD(generator.parameters(), 0.01)
+    monitor = unisono.attach(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        other.zero_grad()
+        model(generator(torch.ones(2, 4))).mean().backward()
+        other.step()
+    found = records(monitor)
+    assert len(found) == 3
+    assert not any(record.skipped for record in found)
+
+
+def test_own_step_numbers_and_a_second_attempt(model, optimizer):
+    for first_step in (0, 5):
+        monitor = unisono.attach(model, optimizer, run_dir="again", first_step=first_step)
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+        monitor.close()
+    run = read_run("again")
+    assert [attempt.first_step for attempt in run.attempts] == [0, 5]
+    assert [record.step for record in run.timeline()] == list(range(13))
+
+
+def test_a_failing_probe_is_said_once_and_training_goes_on(model, optimizer, monkeypatch, capfd):
+    def fail(*_):
+        raise ValueError("injected")
+
+    monkeypatch.setattr(Probe, "hear", fail)
+    monitor = unisono.attach(model, optimizer)
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+    assert len(records(monitor)) == 20
+    assert capfd.readouterr().err.count("listening failed (ValueError: injected)") == 1
+
+
+def test_interrupts_pass_through(model, optimizer, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Probe, "open", interrupt)
+    with unisono.attach(model, optimizer), pytest.raises(KeyboardInterrupt):
+        loss_of(model).backward()
+
+
+def test_forked_children_are_deaf(model, optimizer):
+    monitor = unisono.attach(model, optimizer)
+
+    def train_in_child():
+        loss_of(model).backward()
+        optimizer.step()
+        os._exit(0 if monitor._ear.step == 0 else 1)
+
+    child = multiprocessing.get_context("fork").Process(target=train_in_child)
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert records(monitor) == ()
+
+
+def test_the_monitor_keeps_neither_loss_nor_model_alive(model):
+    inner = nn.Sequential(model)
+    with unisono.attach(inner) as monitor:
+        loss = loss_of(inner)
+        gone = [weakref.ref(loss), weakref.ref(inner)]
+        monitor.record_loss(loss)
+        loss.backward()
+        monitor.step()
+        del loss, inner
+        gc.collect()
+        assert [reference() for reference in gone] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (lambda: ("model", None), TypeError, "should be a torch module"),
+        (lambda: (nn.Linear(1, 1), torch.optim.SGD(nn.Linear(1, 1).parameters())), ValueError, "Found none of them"),
+        (lambda: (nn.Linear(1, 1), object()), TypeError, "param_groups"),
+    ],
+)
+def test_wrong_arguments_are_explained(arguments, error, words):
+    with pytest.raises(error, match=words):
+        unisono.attach(*arguments())
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "words"),
+    [
+        (lambda: nn.DataParallel(nn.Linear(1, 1)), "DataParallel is not supported"),
+        (lambda: nn.Linear(1, 1).requires_grad_(False), "no trainable parameters"),
+    ],
+)
+def test_what_cannot_be_heard_is_said_in_one_line(wrapped, words, capfd):
+    unisono.attach(wrapped()).close()
+    said = capfd.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_old_torch_is_refused(model, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.1.0a0+nv23")
+    with pytest.raises(RuntimeError, match=r"needs torch 2\.\d+ or newer. Found torch 2\.1"):
+        unisono.attach(model)

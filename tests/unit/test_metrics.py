@@ -1,0 +1,120 @@
+"""Measures of hand-made roll calls."""
+
+import math
+
+import pytest
+import torch
+
+from unisono.metrics import Memory, measure
+from unisono.signals import LocalSignal, RollCall
+
+
+def signal(loss=1.0, step=0, **values):
+    return LocalSignal(step=step, time=10.0, loss=loss, seconds=1.0, cost=0.01, **values)
+
+
+def heard(gradient, mean=None, **values):
+    share = None if mean is None else float(mean.square().sum())
+    return signal(heard=True, squared_norm_G=(float(gradient.square().sum()),), reduced_share=share, **values)
+
+
+def roll(gradient_WN, with_sketch=True, **values):
+    mean = gradient_WN.mean(0)
+    shares = [mean if rank == 0 else torch.zeros(1) for rank in range(len(gradient_WN))]
+    signals = tuple(heard(row, share, **values) for row, share in zip(gradient_WN, shares, strict=True))
+    sketch_WK = gradient_WN if with_sketch else None
+    return RollCall(0, signals, sketch_WK, None if sketch_WK is None else sketch_WK[None])
+
+
+def measured(call, memory=None):
+    return measure(call, memory or Memory(), attempt=1)
+
+
+def test_loss_dispersion_is_the_population_deviation():
+    record = measured(RollCall(0, (signal(1.0), signal(3.0))))
+    assert (record.loss_mean, record.loss_std, record.loss_range) == (2.0, 1.0, 2.0)
+    assert not record.heard
+
+
+def test_a_silent_rank_is_none_and_the_others_count():
+    record = measured(RollCall(0, (signal(1.0), None, signal(3.0))))
+    assert record.loss_W == (1.0, None, 3.0)
+    assert record.loss_mean == 2.0
+    assert record.finite_W == (True, None, True)
+
+
+def test_a_nan_loss_makes_the_statistics_nan():
+    record = measured(RollCall(0, (signal(1.0), signal(math.nan))))
+    assert math.isnan(record.loss_mean)
+    assert math.isnan(record.loss_std)
+    assert math.isnan(record.loss_range)
+
+
+def test_identical_gradients_are_worth_one_worker():
+    record = measured(roll(torch.randn(1, 4096).repeat(4, 1)))
+    assert record.cos_mean == pytest.approx(1, abs=1e-6)
+    assert record.noise_scale == pytest.approx(0, abs=1e-5)
+    assert record.effective_workers == pytest.approx(1, abs=1e-5)
+    assert record.grad_norm_cv == pytest.approx(0, abs=1e-6)
+
+
+def test_orthogonal_gradients_are_worth_all_workers():
+    record = measured(roll(torch.eye(4, 4096)))
+    assert record.cos_mean == pytest.approx(0, abs=1e-6)
+    assert record.effective_workers == pytest.approx(4)
+    assert record.cos_expected == pytest.approx(0)
+    assert record.noise_scale == math.inf
+
+
+def test_a_worker_with_nan_is_silent_and_the_others_are_compared():
+    gradient_WN = torch.randn(3, 4096)
+    gradient_WN[1] = math.nan
+    record = measured(roll(gradient_WN))
+    assert math.isnan(record.norm_W[1])
+    assert record.cos_W[1] is None
+    assert record.cos_W[0] is not None
+    assert record.grad_norm is None
+    assert record.window_steps is None
+
+
+def test_a_worker_without_gradient_has_no_direction():
+    gradient_WN = torch.randn(3, 4096)
+    gradient_WN[2] = 0
+    record = measured(roll(gradient_WN))
+    assert record.norm_W[2] == 0
+    assert record.cos_W[2] is None
+
+
+def test_a_reduction_that_is_no_mean_is_noticed():
+    gradient_WN = torch.randn(2, 4096)
+    call = roll(gradient_WN)
+    summed = tuple(heard(row, gradient_WN.sum(0)) for row in gradient_WN)
+    assert measured(RollCall(0, summed, call.sketch_WK)).cos_weighted is None
+    assert measured(call).cos_weighted is not None
+
+
+def test_directions_add_up_in_a_window_and_start_anew_in_the_next():
+    torch.manual_seed(0)
+    common, memory = torch.randn(4096), Memory()
+    for step in range(8):
+        gradient_WN = 0.3 * common + torch.randn(4, 4096)
+        gradient_WN[2] = -gradient_WN[2]
+        record = measured(roll(gradient_WN, window=0), memory)
+        assert record.window_steps == step + 1
+    assert record.window_cos_W[2] < -0.3
+    assert min(record.window_cos_W[rank] for rank in (0, 1, 3)) > 0.1
+    record = measured(roll(torch.randn(4, 4096), window=64), memory)
+    assert (record.window_start, record.window_steps) == (64, 1)
+
+
+def test_listening_cost_is_the_share_of_all_steps_so_far():
+    memory = Memory()
+    measured(RollCall(0, (signal(), signal())), memory)
+    assert measured(RollCall(1, (signal(), None)), memory).listening_cost == pytest.approx(0.01)
+
+
+def test_large_worlds_store_no_matrix_outside_bursts():
+    call = roll(torch.randn(9, 2048))
+    assert measured(call).cos_WW == ()
+    assert len(measure(call, Memory(), 1, burst=True).cos_WW) == 9
+    assert len(measured(call).norm_G) == 1

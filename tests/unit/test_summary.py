@@ -1,0 +1,52 @@
+"""The lines on stderr and the table of the demo, as they look."""
+
+import math
+
+from unisono.records import StepRecord
+from unisono.report.series import Series, sparkline
+from unisono.report.side_by_side import side_by_side
+from unisono.report.summary import Summary
+
+
+def records(count, **values):
+    return [StepRecord(attempt=1, step=step, time=0.0, heard=True, **values) for step in range(count)]
+
+
+def test_sparkline_spans_smallest_to_largest():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([2, 2, 2]) == "▁▁▁"
+    assert sparkline([]) == ""
+    assert len(sparkline(range(1000), width=32)) == 32
+
+
+def test_a_series_stays_short_and_keeps_its_mean():
+    series = Series(size=64)
+    for number in range(10_000):
+        series.add(number)
+    series.add(math.nan)
+    series.add(None)
+    assert len(series.values) < 64
+    assert abs(sum(series.values) / len(series.values) - 4999.5) < 200
+    assert series.values == sorted(series.values)
+
+
+def test_the_summary_says_what_was_heard():
+    summary = Summary(workers=4)
+    for record in records(3, loss_mean=2.0, loss_std=0.5, effective_workers=3.7, listening_cost=0.004):
+        summary.add(record)
+    assert summary.lines() == [
+        "3 steps, 4 workers, 3 steps heard, 3.7 effective workers, listening took 0.4 % of the step time",
+        "  loss                               2 → 2         ▁▁▁",
+        "  loss dispersion (std)            0.5 → 0.5       ▁▁▁",
+    ]
+
+
+def test_an_empty_run_has_a_summary():
+    assert Summary(workers=1).lines() == ["0 steps, 1 worker, 0 steps heard"]
+
+
+def test_two_runs_stand_side_by_side():
+    text = side_by_side({"healthy": records(4, cos_mean=0.25), "faulty": records(4, cos_mean=1.0)})
+    assert text.splitlines()[0].split() == ["healthy", "faulty"]
+    (row,) = (line for line in text.splitlines() if line.startswith("direction consistency"))
+    assert row.split() == ["direction", "consistency", "0.25", "▁▁▁▁", "1", "▁▁▁▁"]
