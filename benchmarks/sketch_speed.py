@@ -1,6 +1,6 @@
-"""How long the eager fold takes, as a ratio to torch's norm of the same buffer in the same run, on one thread.
+"""How long the fold takes in C and in torch, as ratios to torch's norm of the same buffer in the same run, one thread.
 
-PYTHONPATH=src python benchmarks/sketch_speed.py
+python benchmarks/sketch_speed.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import torch
 
-from unisono.sketch import Fold
+from unisono.sketch import Fold, squared_norm
+from unisono.sketch.native import available
+from unisono.sketch.norm import torch_squared_norm
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
@@ -30,23 +32,28 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{arguments.elements:,} elements, one thread, best of {arguments.repeats}; time / time of vector_norm\n")
-    print("     dtype  length  norm and sketch   reseed  error of norm^2  of vector_norm^2")
+    if not available():
+        print("The native fold was not built: both columns are torch.")
+    print("                      norm and sketch       norm alone      first of a window      error of norm^2")
+    print("     dtype  length    native    torch    native    torch    native    torch     native  vector_norm")
     for dtype in (torch.float32, torch.bfloat16):
         for length in (65_536, 16_384, 4_096):
             report(torch.randn(arguments.elements).to(dtype), length, arguments.repeats)
 
 
 def report(gradient: torch.Tensor, length: int, repeats: int) -> None:
-    fold = Fold(["weight"], [gradient.numel()], length, "cpu", seed=1)
-    accumulator = torch.zeros(2 * length)
+    accumulator, one = torch.zeros(2 * length), torch.zeros(1, dtype=gradient.dtype)
+    folds = [Fold(["weight"], [gradient.numel()], length, "cpu", 1, native) for native in (True, False)]
     base = seconds(lambda: torch.linalg.vector_norm(gradient), repeats)
-    folded = seconds(lambda: fold.add(0, gradient, accumulator), repeats)
-    reseeded = seconds(lambda: fold.reseed(1), repeats)
+    folded = [seconds(lambda f=fold: f.add(0, gradient, accumulator), repeats) for fold in folds]
+    squared = [seconds(lambda f=norm: f(gradient), repeats) for norm in (squared_norm, torch_squared_norm)]
+    first = [seconds(lambda f=fold: (f.reseed(1), f.add(0, one, accumulator)), repeats) for fold in folds]
     exact = gradient.double().square().sum()
-    ours = fold.add(0, gradient, accumulator) / exact - 1
+    ours = folds[0].add(0, gradient, accumulator) / exact - 1
     theirs = torch.linalg.vector_norm(gradient).double() ** 2 / exact - 1
+    ratios = "  ".join(f"{time / base:>7.2f}x" for time in (*folded, *squared, *first))
     name = str(gradient.dtype).removeprefix("torch.")
-    print(f"{name:>10} {length:>7} {folded / base:>15.2f}x {reseeded / base:>7.2f}x {ours:>+16.1e} {theirs:>+17.1e}")
+    print(f"{name:>10} {length:>7}  {ratios}  {ours:>+9.1e}  {theirs:>+11.1e}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.groups import layer_groups
-from unisono.sketch import Fold, default_length, measure_norm, real_elements, window_seed, wrap
+from unisono.sketch import Fold, Target, default_length, measure_norm, real_elements, window_seed, wrap
 
 ACCUMULATOR_BYTES = 64 << 20
 """Memory for readings that the listening thread has not yet taken over."""
@@ -65,7 +65,7 @@ class Probe:
         self._spare: list[Tensor] = []
         self._to_make = min(64, max(3, ACCUMULATOR_BYTES // (8 * self.length * len(self.group_names))))
         self._accumulator_G2K: Tensor | None = None
-        self._accumulators: tuple[Tensor, ...] = ()
+        self._target_G: list[Target] = []
         self._silence = 0.0 if self.device.type == "cpu" else torch.zeros((), dtype=torch.float64, device=self.device)
         self._squared_norm_P: list[float | Tensor] = []
         self._window: int | None = None
@@ -78,7 +78,7 @@ class Probe:
         if window != self._window:
             self._fold.reseed(window_seed(window))
             self._window = window
-        self._accumulators = self._accumulator_G2K.unbind()
+        self._target_G = [self._fold.target(accumulator_2K) for accumulator_2K in self._accumulator_G2K.unbind()]
         self._squared_norm_P = [self._silence] * len(self.names)
         return True
 
@@ -86,8 +86,8 @@ class Probe:
         gradient = self.parameters[index].grad
         if gradient is None or self._accumulator_G2K is None:
             return
-        accumulator_2K = self._accumulators[self.group_of[index]]
-        self._squared_norm_P[index] = self._fold.measure(index, gradient.to(self.device), accumulator_2K)
+        target = self._target_G[self.group_of[index]]
+        self._squared_norm_P[index] = self._fold.measure(index, gradient, target)
 
     def close(self) -> Hearing:
         accumulator, self._accumulator_G2K = self._accumulator_G2K, None

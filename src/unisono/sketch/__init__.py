@@ -1,6 +1,6 @@
 """One pass over a worker's gradients: squared norms and a short random-sign sketch of their direction."""
 
-from unisono.sketch.fold import Fold, real_elements, wrap
+from unisono.sketch.fold import Fold, Target, real_elements, wrap
 from unisono.sketch.hashing import window_seed
 from unisono.sketch.length import default_length, narrow
 from unisono.sketch.norm import measure_norm, squared_norm
@@ -8,6 +8,7 @@ from unisono.sketch.quantise import dequantise, quantise
 
 __all__ = [
     "Fold",
+    "Target",
     "default_length",
     "dequantise",
     "measure_norm",

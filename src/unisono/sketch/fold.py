@@ -8,14 +8,23 @@ accumulator, N = elements of one gradient, R = its rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from unisono.sketch.length import check_length
-from unisono.sketch.native import NativeFold
+from unisono.sketch.native import Addresses, kernel_for, writable_at
 from unisono.sketch.plan import Choices, Plan, Rows
 from unisono.sketch.sparse import fold_sparse
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where sketches add up, with its address if native code can write there."""
+
+    accumulator_2K: Tensor
+    address: int | None
 
 
 class Fold:
@@ -49,7 +58,7 @@ class Fold:
         """Draw all choices anew; sketches made before cannot be compared with sketches made after."""
         self.seed = seed
         self._choices = Choices(self._rows, seed, self.device)
-        self._native = NativeFold(self._choices) if self._wants_native else None
+        self._addresses = Addresses(self._choices)
 
     @property
     def plans(self) -> list[Plan]:
@@ -61,18 +70,35 @@ class Fold:
 
         :param start: where the gradient begins in the logical order of the parameter, if it is a contiguous part of it.
         """
-        return torch.as_tensor(self.measure(index, gradient, accumulator_2K, start), dtype=torch.float64)
+        square = self.measure(index, gradient, self.target(accumulator_2K), start)
+        return torch.as_tensor(square, dtype=torch.float64)
 
-    def measure(self, index: int, gradient: Tensor, accumulator_2K: Tensor, start: int = 0) -> float | Tensor:
+    def target(self, accumulator_2K: Tensor) -> Target:
+        """An accumulator as `measure` takes it: looked at once for many gradients."""
+        if accumulator_2K.shape != (2 * self.length,):
+            raise ValueError(
+                f"The accumulator should have {2 * self.length} elements. Found shape {tuple(accumulator_2K.shape)}."
+            )
+        return Target(accumulator_2K, writable_at(accumulator_2K) if self._wants_native else None)
+
+    def measure(self, index: int, gradient: Tensor, target: Target, start: int = 0) -> float | Tensor:
         """As `add`, but a plain number where that is cheaper to make."""
+        at = target.address
+        kernel = None if at is None else kernel_for(gradient)
+        if kernel is None or at is None:
+            return self._measure_other(index, gradient.detach().to(self.device), target, start)
+        count, here = gradient.numel(), self._addresses
+        self._check_fits(index, start + count)
+        return kernel.fold(gradient.data_ptr(), count, start, self.length, here.rows[index], here.words, at)
+
+    def _measure_other(self, index: int, gradient: Tensor, target: Target, start: int) -> float | Tensor:
         self._check_fits(index, start + real_elements(gradient))
         if gradient.is_sparse:
-            return fold_sparse(gradient.detach(), self.plans[index], self._choices.table, accumulator_2K, start)
-        dense = _dense(gradient)
-        if self._native is not None and self._native.serves(dense, accumulator_2K):
-            return self._native.add(index, dense, accumulator_2K, start)
-        flat_N = dense.detach().reshape(-1)
-        return _fold_rows(flat_N, self.plans[index], self._choices.table, accumulator_2K, start)
+            return fold_sparse(gradient, self.plans[index], self._choices.table, target.accumulator_2K, start)
+        flat_N = _flat(gradient)
+        if target.address is not None and kernel_for(flat_N) is not None:
+            return self.measure(index, flat_N, target, start)
+        return _fold_rows(flat_N, self.plans[index], self._choices.table, target.accumulator_2K, start)
 
     def _check_fits(self, index: int, end: int) -> None:
         if end > self.elements[index]:
@@ -93,11 +119,10 @@ def real_elements(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def _dense(gradient: Tensor) -> Tensor:
-    """Real numbers in logical row-major order."""
+def _flat(gradient: Tensor) -> Tensor:
     if gradient.is_complex():
         gradient = torch.view_as_real(gradient.resolve_conj())
-    return gradient.contiguous()
+    return gradient.reshape(-1)
 
 
 def _fold_rows(flat_N: Tensor, plan: Plan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:

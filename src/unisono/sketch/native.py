@@ -26,10 +26,13 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The functions for one type of numbers."""
+    """The functions for one type of numbers. They believe every address and number they are given."""
 
     fold: Callable[[int, int, int, int, int, int, int], float]
+    """Gradient, its numbers, its start in the parameter, K, first row, words, accumulator of 2K: the squared norm."""
+
     square: Callable[[int, int], float]
+    """Tensor, its numbers: the squared norm."""
 
 
 def load(path: Path = LIBRARY) -> dict[torch.dtype, Kernel]:
@@ -58,55 +61,37 @@ def available() -> bool:
     return bool(KERNELS)
 
 
-def serves(tensor: Tensor) -> bool:
-    """Whether the library can read this tensor. None of a subclass: its memory may lie elsewhere."""
-    return (
+def kernel_for(tensor: Tensor) -> Kernel | None:
+    """The functions that can read this tensor. None for those of a subclass: their memory may lie elsewhere."""
+    if (
         type(tensor) is Tensor
-        and tensor.dtype in KERNELS
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and not tensor.is_neg()
-    )
+    ):
+        return KERNELS.get(tensor.dtype)
+    return None
 
 
-def squared_norm(tensor: Tensor) -> float:
-    """Of a tensor that `serves` accepts."""
-    return KERNELS[tensor.dtype].square(tensor.data_ptr(), tensor.numel())
+def writable_at(accumulator_2K: Tensor) -> int | None:
+    """Its address, if the library can add to it."""
+    plain = accumulator_2K.dtype == torch.float32 and kernel_for(accumulator_2K) is not None
+    return accumulator_2K.data_ptr() if plain else None
 
 
-class NativeFold:
-    """The fold of one seed's choices; where they lie in memory is looked up once, not for every gradient."""
+class Addresses:
+    """Where the choices of one seed lie in memory: looked up once, not for every gradient."""
 
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
-        self._length = choices.rows.length
 
     @cached_property
-    def _words_at(self) -> int:
+    def words(self) -> int:
         return self._choices.words.data_ptr()
 
     @cached_property
-    def _rows_at(self) -> list[int]:
+    def rows(self) -> list[int]:
+        """Of the first row of each parameter."""
         begin = self._choices.per_row.data_ptr()
         return [begin + _ROW_BYTES * first for first in self._choices.rows.firsts]
-
-    def serves(self, gradient: Tensor, accumulator_2K: Tensor) -> bool:
-        return (
-            serves(gradient)
-            and serves(accumulator_2K)
-            and accumulator_2K.dtype is torch.float32
-            and accumulator_2K.numel() == 2 * self._length
-        )
-
-    def add(self, index: int, gradient: Tensor, accumulator_2K: Tensor, start: int) -> float:
-        """Of tensors that `serves` accepts, the gradient ending within its parameter; the gradient's squared norm."""
-        return KERNELS[gradient.dtype].fold(
-            gradient.data_ptr(),
-            gradient.numel(),
-            start,
-            self._length,
-            self._rows_at[index],
-            self._words_at,
-            accumulator_2K.data_ptr(),
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unisono.sketch import native
+from unisono.sketch.native import kernel_for
 
 PIECE = 1 << 16
 
@@ -17,17 +17,17 @@ def squared_norm(tensor: Tensor) -> Tensor:
 
 def measure_norm(tensor: Tensor) -> float | Tensor:
     """As `squared_norm`, but a plain number where that is cheaper to make."""
-    if native.serves(tensor):
-        return native.squared_norm(tensor)
+    kernel = kernel_for(tensor)
+    return torch_squared_norm(tensor) if kernel is None else kernel.square(tensor.data_ptr(), tensor.numel())
+
+
+@torch.no_grad()
+def torch_squared_norm(tensor: Tensor) -> Tensor:
+    """The reference: squares of pieces that fit a cache, their sums added in float64."""
     if tensor.is_sparse:
         tensor = tensor.coalesce().values()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
-    return _sum_of_squares(tensor.detach().reshape(-1))
-
-
-def _sum_of_squares(flat_N: Tensor) -> Tensor:
-    """Squares of pieces that fit a cache, their sums added in float64."""
-    wide = torch.float64 if flat_N.dtype == torch.float64 else torch.float32
-    squares = [piece.to(wide).square().sum() for piece in flat_N.split(PIECE)]
+    wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    squares = [piece.to(wide).square().sum() for piece in tensor.reshape(-1).split(PIECE)]
     return torch.stack(squares).sum(dtype=torch.float64)
