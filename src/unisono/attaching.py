@@ -55,7 +55,12 @@ def attach(
     ranks = tuple(wrapper.ranks())
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
-    monitor = Monitor(wrapper, schedule or _scheduled(), run_dir, first_step, nth)
+    try:
+        monitor = Monitor(wrapper, schedule or _scheduled(), run_dir, first_step, nth)
+    except Exception as error:
+        # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
+        Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
+        return InertMonitor()
     _introduce(monitor, len(ranks))
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
     weakref.finalize(model, monitor.retire).atexit = False

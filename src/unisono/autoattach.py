@@ -37,7 +37,7 @@ def _follow(cls: type[Any]) -> None:
             # Not earlier: most processes that import torch never wrap a model.
             from unisono.attaching import attach
 
-            _monitors.append(attach(self))
+            _monitors[:] = [*(monitor for monitor in _monitors if not monitor.closed), attach(self)]
         except Exception as error:
             Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
 
@@ -48,13 +48,20 @@ def _after_closing(original: Any) -> Any:
     @functools.wraps(original)
     def destroy_process_group(group: Any = None) -> None:
         if group is None:
-            for monitor in _monitors:
-                monitor.close()
+            while _monitors:
+                _close(_monitors.pop())
             # Gloo's destructor deadlocks with its own workers while they let go of the last collective.
             time.sleep(0.2)
         original(group)
 
     return destroy_process_group
+
+
+def _close(monitor: Any) -> None:
+    try:
+        monitor.close()
+    except Exception as error:
+        Console().say(f"could not close ({type(error).__name__}: {error}); training is not affected")
 
 
 def _without_our_frames(original: Any) -> Any:

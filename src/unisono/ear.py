@@ -5,43 +5,24 @@ Everything here must be cheap and may never raise: errors are counted, said once
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unisono.clock import Mark, clock_for
+from unisono.deferred import plain, sum_of
 from unisono.gradient_hooks import GradientHooks
+from unisono.guard import guarded
 from unisono.integrations.wrapper import Wrapper
 from unisono.losses import StepLoss
 from unisono.parcel import Parcel
 from unisono.plan import Plan
 from unisono.probe import Hearing, Probe
-
-P = ParamSpec("P")
-
-
-def guarded(method: Callable[Concatenate[Ear, P], None]) -> Callable[Concatenate[Ear, P], None]:
-    """Times a method of the ear and keeps its errors from training. Forked children are deaf."""
-
-    @functools.wraps(method)
-    def call(self: Ear, *args: P.args, **kwargs: P.kwargs) -> None:
-        if self.closed or os.getpid() != self.pid:
-            return
-        began = time.perf_counter()
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            self.failed(error)
-        finally:
-            self.spent += time.perf_counter() - began
-
-    return call  # type: ignore[return-value]
 
 
 class Ear:
@@ -58,25 +39,26 @@ class Ear:
         self.closed = False
         self.pid = os.getpid()
         self.spent = 0.0
-        self.errors = 0
-        self._wrapper, self._probe, self._plan = wrapper, probe, plan
-        self._submit, self._complain = submit, complain
+        self._wrapper, self._probe, self._plan, self._submit, self._complain = wrapper, probe, plan, submit, complain
         self._clock = clock_for(probe.device)
+        self._on_gpu = probe.device.type == "cuda"
         ranks = wrapper.ranks()
         own = ranks.index(torch.distributed.get_rank()) if len(ranks) > 1 else 0
         self._share = probe.share_of(own, len(ranks))
         self._mine = {id(parameter) for parameter in probe.parameters}
-        self._hooks = GradientHooks(probe.parameters, self._gradient_arrived)
+        self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
         self._in_optimizer = False
         self._touched = 0
-        self._began: Mark = self._clock.mark()
         self._charged = 0.0
+        self._began: Mark = self._clock.mark()
         self._loss = StepLoss(complain)
         self._reset()
 
     def _reset(self) -> None:
         self._backwards = 0
+        self._strays = 0
         self._syncs = 0
+        self._zeroed = False
         self._foreign_step = False
         self._due = False
         self._window = 0
@@ -90,64 +72,76 @@ class Ear:
         self._syncing = False
         self._loss.reset()
 
+    def capturing(self) -> bool:
+        return self._on_gpu and torch.cuda.is_current_stream_capturing()
+
     @guarded
     def record_loss(self, loss: Any) -> None:
         self._loss.record(loss)
 
     @guarded
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
-        if self._backwards and self._probe.parameters[self._touched].grad is None:
+        if self._backwards and (self._zeroed or self._probe.parameters[self._touched].grad is None):
             self._gradients_were_dropped()
+        self._zeroed = False
         self._hooks.fired.clear()
         self._loss.propose(roots, grad_tensors)
         self._syncing = self._wrapper.will_sync()
         if self._backwards == 0:
             self._due, self._window = self._plan.hears(self.step), self._plan.window(self.step)
+        self._listening = self._may_listen() and self._probe.open(self._window)
+        if self._listening or self._hooks.everywhere:
+            self._hooks.listen_to_all()
+
+    def _may_listen(self) -> bool:
         # Without `no_sync` only the first backward of a step sees this worker's own gradient: later ones add to the
         # mean that all-reduce left behind.
-        if (
-            self._due
-            and self._syncing
-            and self._syncs == 0
-            and self._hearing is None
-            and self._probe.open(self._window)
-        ):
-            self._listening = True
-            self._hooks.listen_to_all()
+        return self._due and self._syncing and self._syncs == 0 and self._hearing is None
 
     def _gradients_were_dropped(self) -> None:
         """The last backward was followed by `zero_grad` without a step of our optimizer."""
-        if self._in_optimizer:
-            self._loss.reset()
-        elif self._foreign_step:
+        if self._in_optimizer or self._foreign_step:
+            # A closure that is evaluated again, or another model that trains through this one.
             self._give_up_hearing()
             self._reset()
         else:
             self._end_step(skipped=True)
 
     @guarded
-    def _gradient_arrived(self, index: int, parameter: Tensor) -> None:
+    def _sentry_arrived(self, index: int, parameter: Tensor) -> None:
         complete = self._hooks.count(index)
-        if self._syncing and index in self._hooks.sentries:
+        if self._syncing:
             self._backward_mark = self._clock.mark()
             if index == self._hooks.witness and parameter.grad is not None:
-                self._finite_sum = _sum_of(parameter.grad)
+                self._finite_sum = sum_of(parameter.grad)
         if self._listening and complete:
             self._probe.hear(index)
 
+    def _gradient_arrived(self, index: int, parameter: Tensor) -> None:
+        """As `guarded` does, without its checks: these hooks stand only during a backward pass that passed them."""
+        began = time.perf_counter()
+        try:
+            if self._hooks.count(index) and self._listening:
+                self._probe.hear(index)
+        except Exception as error:
+            self.failed(error)
+        self.spent += time.perf_counter() - began
+
     @guarded
-    def backward_ended(self) -> None:
+    def backward_ended(self, failed: bool) -> None:
         self._hooks.rest()
-        if not self._hooks.fired:
+        listened, self._listening = self._listening, False
+        if failed or not self._hooks.fired:
+            self._strays += not failed
             self._probe.abandon()
-            self._listening = False
             return
         self._touched = next(iter(self._hooks.fired))
         self._backwards += 1
         self._syncs += self._syncing
-        self._scale = self._loss.accept()
-        if self._listening:
-            self._listening = False
+        self._loss.accept()
+        if self._loss.scale is not None:
+            self._scale = self._loss.scale
+        if listened:
             self._finish_hearing()
 
     def _finish_hearing(self) -> None:
@@ -156,17 +150,23 @@ class Ear:
             return
         self._hearing = self._probe.close()
         if self._wrapper.plain_mean():
-            self._reduced = _plain(self._probe.squared_norm_of(self._share))
+            self._reduced = plain(self._probe.squared_norm_of(self._share))
 
     @guarded
-    def loss_scaled(self, scaler: Any) -> None:
+    def gradients_zeroed(self, owner: Optimizer | nn.Module) -> None:
+        if self._backwards and not self._zeroed:
+            parameters = owner.parameters() if isinstance(owner, nn.Module) else _parameters_of(owner)
+            self._zeroed = any(id(parameter) in self._mine for parameter in parameters)
+
+    @guarded
+    def loss_scaled(self, scaled: Any, scaler: Any) -> None:
         current = getattr(scaler, "_get_scale_async", scaler.get_scale)()
-        self._loss.scaled_by(_plain(current) if isinstance(current, Tensor) else current)
+        self._loss.scaled_by(scaled, plain(current) if isinstance(current, Tensor) else current)
 
     @guarded
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None:
         if any(id(parameter) in self._mine for parameter in parameters):
-            self._clip_norm = _plain(norm)
+            self._clip_norm = plain(norm)
 
     @guarded
     def optimizer_begins(self, optimizer: Optimizer) -> None:
@@ -178,8 +178,15 @@ class Ear:
             self._foreign_step = self._backwards > 0
             return
         self._in_optimizer = False
-        if self._backwards:
+        if self._backwards or self._missed_a_backward():
             self._end_step(skipped=False)
+
+    def _missed_a_backward(self) -> bool:
+        """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""
+        if not self._strays or all(parameter.grad is None for parameter in self._probe.parameters):
+            return False
+        self._hooks.everywhere = True
+        return True
 
     @guarded
     def scaler_stepped(self, optimizer: Optimizer) -> None:
@@ -192,7 +199,7 @@ class Ear:
             self._end_step(skipped=False)
 
     def _owns(self, optimizer: Optimizer) -> bool:
-        return any(id(parameter) in self._mine for group in optimizer.param_groups for parameter in group["params"])
+        return any(id(parameter) in self._mine for parameter in _parameters_of(optimizer))
 
     def _end_step(self, skipped: bool) -> None:
         ended = self._clock.mark()
@@ -218,31 +225,26 @@ class Ear:
         self.step += 1
         self._began = ended
         self._reset()
-        self._submit(parcel.send())
+        self._submit(parcel.send(self._probe.device))
 
     def failed(self, error: Exception) -> None:
-        self.errors += 1
         self._hooks.rest()
         self._give_up_hearing()
         self._complain(f"listening failed ({type(error).__name__}: {error}); training is not affected")
 
     def close(self) -> None:
-        self._hooks.remove()
         self.closed = True
+        self._hooks.remove()
+        self._give_up_hearing()
+        self._loss.reset()
 
     def _give_up_hearing(self) -> None:
         self._listening = False
         self._probe.abandon()
         if self._hearing is not None:
-            self._probe.give_back(self._hearing.accumulator_G2K)
+            self._hearing.discard()
             self._hearing = None
 
 
-def _sum_of(gradient: Tensor) -> float | Tensor:
-    values = gradient._values() if gradient.is_sparse else gradient
-    return _plain((torch.view_as_real(values) if values.is_complex() else values).float().sum())
-
-
-def _plain(number: Tensor) -> float | Tensor:
-    """A float where reading it is free; a tensor where it would make the host wait."""
-    return number.detach().item() if number.device.type == "cpu" else number.detach().clone()
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -25,6 +25,7 @@ UNASKED = 0.25
 """Seconds between looks at the store while nothing is under way."""
 
 LONGEST_QUEUE = 256
+LONGEST_OUTBOX = 1_000
 GREETING_PATIENCE = 10.0
 FAREWELL = 3.0
 
@@ -53,16 +54,22 @@ class Exchange:
         keep: Callable[[LocalSignal], None],
         complain: Callable[[str], None],
         root: Root | None,
+        finished: Callable[[], None],
     ) -> None:
         self.mailbox, self.switchyard, self.plan = mailbox, switchyard, plan
         self.complain = complain
         self.lost = 0
+        self.newest = -1
+        """The last step this rank has finished."""
+
         self.run_facts = run_facts
         """Where the run is written; rank 0 tells the others."""
 
         self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
+        self._finished = finished
+        self._patience = FAREWELL
         self._queue: deque[Parcel] = deque()
-        self._outbox: list[LocalSignal] = []
+        self._outbox: deque[LocalSignal] = deque(maxlen=LONGEST_OUTBOX)
         self._greeted = False
         self._looked = 0.0
         self._closing = threading.Event()
@@ -73,20 +80,29 @@ class Exchange:
 
     def submit(self, parcel: Parcel) -> None:
         """Called on the training thread."""
+        self.newest = parcel.step
         if len(self._queue) >= LONGEST_QUEUE:
             self.lost += 1
+            parcel.discard()
             return
         self._queue.append(parcel)
 
-    def close(self) -> None:
-        """Says goodbye and waits for the thread, a few seconds at most."""
+    def leave(self, patience: float = FAREWELL) -> None:
+        """Lets the thread say goodbye, without waiting for it."""
+        self._patience = patience
         self._closing.set()
-        self._thread.join(2 * FAREWELL)
+
+    def close(self, patience: float = FAREWELL) -> None:
+        """Says goodbye and waits for the thread, a few seconds at most."""
+        self.leave(patience)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(patience + FAREWELL)
 
     def _run(self) -> None:
         while not self._closing.wait(TURN):
             self._try(self._turn)
         self._try(self._farewell)
+        self._try(self._finished)
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
@@ -120,11 +136,14 @@ class Exchange:
     def _open_parcels(self) -> None:
         while self._queue and self._queue[0].ready():
             parcel = self._queue.popleft()
-            signal = parcel.signal()
-            self._keep(signal)
-            self._outbox.append(signal)
-            if parcel.due:
-                self._send_directions(parcel, signal)
+            try:
+                signal = parcel.signal()
+                self._keep(signal)
+                self._outbox.append(signal)
+                if parcel.due:
+                    self._send_directions(parcel, signal)
+            finally:
+                parcel.discard()
 
     def _send_directions(self, parcel: Parcel, signal: LocalSignal) -> None:
         body = None
@@ -141,7 +160,7 @@ class Exchange:
         posting = bool(self._outbox) or last
         if posting:
             self.mailbox.send(self._outbox, last)
-            self._outbox = []
+            self._outbox.clear()
         return posting
 
     def _hear_announcements(self) -> None:
@@ -161,7 +180,7 @@ class Exchange:
             self._root.directions_lost()
 
     def _farewell(self) -> None:
-        deadline = time.monotonic() + FAREWELL
+        deadline = time.monotonic() + self._patience
         self._open_parcels()
         self._greet()
         self._post(last=True)

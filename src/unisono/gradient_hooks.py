@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+Arrival = Callable[[int, Tensor], None]
+
 
 class GradientHooks:
-    def __init__(self, parameters: list[nn.Parameter], arrived: Callable[[int, Tensor], None]) -> None:
+    def __init__(self, parameters: list[nn.Parameter], at_sentry: Arrival, elsewhere: Arrival) -> None:
         self.fired: dict[int, int] = {}
         """How often each gradient has arrived in this backward pass, in order of first arrival."""
 
@@ -21,7 +23,10 @@ class GradientHooks:
         self.witness = 0
         """A small parameter near the input: its gradient is finite only if all that came before it was."""
 
-        self._parameters, self._arrived = parameters, arrived
+        self.everywhere = False
+        """The sentries were not enough to notice every backward pass."""
+
+        self._parameters, self._at_sentry, self._elsewhere = parameters, at_sentry, elsewhere
         self._usual = [1] * len(parameters)
         self._standing: list[RemovableHandle] = []
         self._passing: list[RemovableHandle] = []
@@ -30,15 +35,15 @@ class GradientHooks:
 
     def listen_to_all(self) -> None:
         others = (index for index in range(len(self._parameters)) if index not in self.sentries)
-        self._passing = [self._set(index) for index in others]
+        self._passing = [self._set(index, self._elsewhere) for index in others]
 
     def count(self, index: int) -> bool:
         """Notes an arrival; true when the gradient is complete.
 
         A parameter used in several checkpointed segments arrives several times in one backward pass.
         """
-        self.fired[index] = self.fired.get(index, 0) + 1
-        return self.fired[index] == self._usual[index]
+        self.fired[index] = fired = self.fired.get(index, 0) + 1
+        return fired == self._usual[index]
 
     def as_usual(self) -> bool:
         """Whether every gradient arrived as often as last time. Remembers how often it was."""
@@ -59,6 +64,7 @@ class GradientHooks:
         self.rest()
         for handle in self._standing:
             handle.remove()
+        self._parameters = []
 
     def _post_sentries(self, arrivals: Sequence[int]) -> None:
         """The first gradient to arrive, the last, and the smallest of the last third: all of them are in use."""
@@ -67,9 +73,9 @@ class GradientHooks:
         late = arrivals[-max(1, len(arrivals) // 3) :]
         self.witness = min(late, key=lambda index: self._parameters[index].numel())
         self.sentries = tuple({arrivals[0], self.witness, arrivals[-1]})
-        self._standing = [self._set(index) for index in self.sentries]
+        self._standing = [self._set(index, self._at_sentry) for index in self.sentries]
 
-    def _set(self, index: int) -> RemovableHandle:
-        arrived = functools.partial(self._arrived, index)
-        handle: RemovableHandle = self._parameters[index].register_post_accumulate_grad_hook(arrived)
+    def _set(self, index: int, arrived: Arrival) -> RemovableHandle:
+        hook = functools.partial(arrived, index)
+        handle: RemovableHandle = self._parameters[index].register_post_accumulate_grad_hook(hook)
         return handle

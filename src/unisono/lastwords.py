@@ -17,6 +17,7 @@ from types import FrameType
 
 _callbacks: list[Callable[[str], None]] = []
 _watching = False
+_speaking = threading.RLock()
 
 
 def on_last_words(callback: Callable[[str], None]) -> None:
@@ -36,9 +37,11 @@ def crashed() -> bool:
 
 
 def speak(reason: str) -> None:
-    for callback in tuple(_callbacks):
-        with contextlib.suppress(Exception):
-            callback(reason)
+    """Once: the main thread and the watching thread may both come here."""
+    with _speaking:
+        while _callbacks:
+            with contextlib.suppress(Exception):
+                _callbacks.pop()(reason)
 
 
 def _watch_sigterm() -> None:

@@ -15,47 +15,55 @@ from torch import Tensor
 UNKNOWN = (
     "loss statistics are off: {why}, so the local loss is not known. Hand it over with `monitor.record_loss(loss)`"
 )
+MOST_SCALED = 8
+DEPTH = 4
+"""How many operations may lie between a scaled loss and what `backward` is called on, as in `scaled / 4`."""
 
 
 class StepLoss:
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._complain = complain
         self._said = False
-        self._scale: float | Tensor | None = None
         self._proposed: float | Tensor | None = None
         self._why_unknown: str | None = None
+        self.scale: float | Tensor | None = None
+        """What the proposed loss, and so its gradients, was multiplied by."""
+
         self.reset()
 
     def reset(self) -> None:
         self._sum: float | Tensor | None = None
         self._recorded: list[float | Tensor] = []
+        self._scaled: list[tuple[Any, float | Tensor]] = []
         self._unknown = False
 
     def record(self, loss: Any) -> None:
         """The user's own word; several calls in a step are averaged."""
         self._recorded.append(_number(loss.mean() if isinstance(loss, Tensor) else float(loss)))
 
-    def scaled_by(self, scale: float | Tensor) -> None:
-        self._scale = scale
+    def scaled_by(self, scaled: Any, scale: float | Tensor) -> None:
+        """A loss scaler has made `scaled`. It is known by its node: other losses may come before its backward."""
+        tensors = [scaled] if isinstance(scaled, Tensor) else scaled if isinstance(scaled, list | tuple) else ()
+        news = [(tensor.grad_fn, scale) for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn]
+        self._scaled = [*self._scaled, *news][-MOST_SCALED:]
 
     def propose(self, roots: Any, grad_tensors: Any) -> None:
         """`backward` begins on `roots`; whether it reaches our model is known only afterwards."""
         root = roots if isinstance(roots, Tensor) else (roots[0] if len(roots) == 1 else None)
         factor = grad_tensors if isinstance(grad_tensors, Tensor) or not grad_tensors else grad_tensors[0]
-        self._why_unknown = _why_unknown(root, factor, self._scale)
+        self.scale = None if root is None else self._scale_of(root)
+        self._why_unknown = _why_unknown(root, factor, self.scale)
         self._proposed = None
         if self._why_unknown is None and root is not None:
             value = root.detach() if factor is None else root.detach() * factor
-            self._proposed = _number(value if self._scale is None else value / self._scale)
+            self._proposed = _number(value if self.scale is None else value / self.scale)
 
-    def accept(self) -> float | Tensor | None:
-        """The backward pass was ours. Returns the scale of its gradients."""
+    def accept(self) -> None:
+        """The backward pass was ours."""
         if self._proposed is None:
             self._unknown = True
         else:
             self._sum = self._proposed if self._sum is None else self._sum + self._proposed
-        scale, self._scale = self._scale, None
-        return scale
 
     def value(self) -> float | Tensor | None:
         if self._recorded:
@@ -64,6 +72,15 @@ class StepLoss:
             self._said = True
             self._complain(UNKNOWN.format(why=self._why_unknown))
         return None if self._unknown else self._sum
+
+    def _scale_of(self, root: Tensor) -> float | Tensor | None:
+        node: Any = root.grad_fn
+        for _ in range(DEPTH):
+            for scaled, scale in self._scaled:
+                if node is scaled:
+                    return scale
+            node = node.next_functions[0][0] if node is not None and node.next_functions else None
+        return None
 
 
 def _why_unknown(root: Tensor | None, factor: Tensor | None, scale: float | Tensor | None) -> str | None:
@@ -81,9 +98,17 @@ def _multiplied_by_tensor(root: Tensor) -> bool:
     node = root.grad_fn
     if node is None or node.name() != "MulBackward0":
         return False
-    saved = (getattr(node, "_saved_self", None), getattr(node, "_saved_other", None))
-    scalars = [factor for factor in saved if isinstance(factor, Tensor) and factor.dim() == 0]
-    return any(scalar.dtype in (torch.float16, torch.bfloat16, torch.float32) for scalar in scalars)
+    saved = [_saved_scalar(node, name) for name in ("_raw_saved_self", "_raw_saved_other")]
+    return any(scalar.dtype in (torch.float16, torch.bfloat16, torch.float32) for scalar in saved if scalar is not None)
+
+
+def _saved_scalar(node: Any, name: str) -> Tensor | None:
+    """Never unpacks: under checkpointing that would run a part of the forward pass once more."""
+    saved = getattr(node, name, None)
+    if getattr(saved, "unpack_hook", True) is not None:
+        return None
+    data = getattr(saved, "data", None)
+    return data if isinstance(data, Tensor) and data.dim() == 0 else None
 
 
 def _number(value: float | Tensor) -> float | Tensor:

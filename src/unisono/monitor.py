@@ -6,7 +6,6 @@ import atexit
 import os
 import platform
 import socket
-import threading
 from collections import deque
 from typing import Any
 
@@ -17,7 +16,7 @@ from unisono import __version__, lastwords, taps
 from unisono.console import Console
 from unisono.directions import Format
 from unisono.ear import Ear
-from unisono.exchange import Exchange
+from unisono.exchange import FAREWELL, Exchange
 from unisono.integrations.wrapper import Wrapper
 from unisono.mailbox import Mailbox, open_store
 from unisono.plan import Plan
@@ -31,6 +30,8 @@ from unisono.signals import LocalSignal
 from unisono.switchyard import Switchyard
 
 RING = 1_000
+CRASH_PATIENCE = 0.5
+"""Seconds for others' last words when this rank has failed: its launcher waits to hear of it."""
 
 
 class Monitor:
@@ -43,7 +44,6 @@ class Monitor:
         self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
         self.world = len(ranks)
         self.closed = False
-        self._closing = threading.Lock()
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[LocalSignal] = deque(maxlen=RING)
         self._probe = Probe(wrapper.named_parameters())
@@ -80,26 +80,31 @@ class Monitor:
         """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
         if os.getpid() != self._pid:
             return
-        with self._closing:
-            if not self.closed:
-                self._close()
-                self.closed = True
-
-    def _close(self) -> None:
-        self._ear.close()
-        taps.disconnect(self._ear)
-        if lastwords.crashed():
+        self._stop_listening()
+        crashed = lastwords.crashed()
+        if crashed:
             lastwords.speak("crash")
-        self._exchange.close()
+        self._exchange.close(CRASH_PATIENCE if crashed else FAREWELL)
         lastwords.forget(self._leave_ring)
         atexit.unregister(self.close)
-        if self._log is not None:
-            self._log.close(self._exchange.lost)
 
     def retire(self) -> None:
-        """The model is gone. Called while Python collects garbage, so the closing happens elsewhere."""
+        """The model is gone. Called while Python collects garbage: nothing may be waited for, no thread started."""
         if os.getpid() == self._pid:
-            threading.Thread(target=self.close, name="unisono-close", daemon=True).start()
+            self._stop_listening()
+            self._exchange.leave()
+
+    def _stop_listening(self) -> None:
+        if not self.closed:
+            self.closed = True
+            taps.disconnect(self._ear)
+            self._ear.close()
+            self._probe.release()
+
+    def _finished(self) -> None:
+        """The listening thread's last act."""
+        if self._log is not None:
+            self._log.close(self._exchange.lost)
 
     def __enter__(self) -> Monitor:
         return self
@@ -123,7 +128,9 @@ class Monitor:
             switchyard.begin(0, first_step)
         announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
         mailbox = Mailbox(store, self.rank, self.world)
-        return Exchange(mailbox, switchyard, plan, layout, self._facts(), announce, self._ring.append, quiet, root)
+        return Exchange(
+            mailbox, switchyard, plan, layout, self._facts(), announce, self._ring.append, quiet, root, self._finished
+        )
 
     def _facts(self) -> dict[str, Any]:
         return {

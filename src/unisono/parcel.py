@@ -41,7 +41,7 @@ class Parcel:
     _host: Tensor | None = field(default=None, init=False)
     _arrived: torch.cuda.Event | None = field(default=None, init=False)
 
-    def send(self) -> Parcel:
+    def send(self, device: torch.device) -> Parcel:
         """Starts the copy of everything that still lies on a device."""
         tensors = [number for number in self._numbers() if isinstance(number, Tensor)]
         if tensors:
@@ -49,8 +49,12 @@ class Parcel:
             self._host = torch.empty(len(tensors), dtype=torch.float64, pin_memory=True)
             self._host.copy_(stacked, non_blocking=True)
             self._arrived = torch.cuda.Event()
-            self._arrived.record()
+            self._arrived.record(torch.cuda.current_stream(device))
         return self
+
+    def discard(self) -> None:
+        if self.hearing is not None:
+            self.hearing.discard()
 
     def ready(self) -> bool:
         ended = isinstance(self.ended, float) or self.ended.query()
@@ -65,14 +69,13 @@ class Parcel:
         loss, _, clip_norm, witness, reduced = self._floats()
         unscale = self.unscale()
         nonfinite, squared_norm_G = self.hearing.squared_norms() if self.hearing else (0, ())
-        backward = self.began if self.backward is None else self.backward
         return LocalSignal(
             step=self.step,
             time=self.time,
             loss=loss,
             finite=nonfinite == 0 and math.isfinite(witness or 0.0) and math.isfinite(loss or 0.0),
             skipped=self.skipped,
-            compute=self.clock.seconds(self.began, backward),
+            compute=None if self.backward is None else self.clock.seconds(self.began, self.backward),
             seconds=self.clock.seconds(self.began, self.ended),
             cost=self.cost,
             clip_norm=clip_norm,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from unisono.schedule import WINDOW, Schedule
 
-AHEAD = 8
-"""Announcements take effect this many steps later, so that every rank has read them by then."""
+AHEAD, AHEAD_SECONDS = 8, 2.0
+"""Announcements take effect this much later, whichever is longer, so that every rank has read them by then."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Plan:
 
     def apply(self, announcement: Announcement) -> None:
         if announcement.interval is not None:
-            self._intervals.append(announcement)
+            self._intervals = [*self._intervals[-3:], announcement]
         if announcement.end is not None:
-            # Old bursts are never asked about again: the list stays short over a long run.
+            # Old ones are never asked about again: the lists stay short over a long run.
             self._bursts = [*self._bursts[-3:], announcement]
 
     def hears(self, step: int) -> bool:
@@ -93,6 +93,10 @@ class Budget:
         if heard:
             self._reading_seconds.add(cost_seconds)
 
+    def ahead(self) -> int:
+        """Steps from the newest one to where an announcement may take effect."""
+        return max(AHEAD, math.ceil(AHEAD_SECONDS / max(1e-4, self._step_seconds.value or AHEAD_SECONDS)))
+
     def interval(self, share: float, longest: int) -> int:
         step, reading = self._step_seconds.value, self._reading_seconds.value
         if not step or reading is None:
@@ -101,10 +105,12 @@ class Budget:
 
 
 class _Average:
-    """Exponential average over about 50 values."""
+    """Plain average of the first 50 values, exponential after that."""
 
     def __init__(self) -> None:
         self.value: float | None = None
+        self._count = 0
 
     def add(self, number: float) -> None:
-        self.value = number if self.value is None else 0.98 * self.value + 0.02 * number
+        self._count = min(50, self._count + 1)
+        self.value = number if self.value is None else self.value + (number - self.value) / self._count

@@ -39,6 +39,12 @@ class Hearing:
             self.probe.give_back(self.accumulator_G2K)
         return self.sketch_GK
 
+    def discard(self) -> None:
+        """Gives the accumulator back unread."""
+        if self.sketch_GK is None:
+            self.sketch_GK = self.accumulator_G2K[:, :0]
+            self.probe.give_back(self.accumulator_G2K)
+
     def squared_norms(self) -> tuple[int, tuple[float, ...]]:
         """How many parameters have a gradient that is not finite, and the squared norm of each group."""
         squared_norm_P = torch.as_tensor(self.squared_norm_P, dtype=torch.float64)
@@ -120,6 +126,12 @@ class Probe:
             seen += parameter.numel()
         return [index for index, owner in enumerate(owners) if owner == rank]
 
+    def release(self) -> None:
+        """Lets go of the model: parameters and their gradients must not outlive it for our sake."""
+        self.abandon()
+        self.parameters = []
+        self._spare, self._to_make = [], 0
+
     def _take(self) -> Tensor | None:
         if self._spare:
             return self._spare.pop()
@@ -138,5 +150,6 @@ def _sent_from_device(hearing: Hearing) -> Hearing:
     hearing.squared_norm_P = torch.empty(norm_P.shape, dtype=torch.float64, pin_memory=True)
     hearing.squared_norm_P.copy_(norm_P, non_blocking=True)
     hearing.arrived = torch.cuda.Event()
-    hearing.arrived.record()
+    # On the model's device, which need not be the current one.
+    hearing.arrived.record(torch.cuda.current_stream(sketch_GK.device))
     return hearing

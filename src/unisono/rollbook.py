@@ -31,8 +31,10 @@ class Rollbook:
         self._world = world
         self._pages: dict[int, _Page] = {}
         self._missed = [0] * world
+        self._closed = -1
         self.expected: set[int] = set()
         self.lost = 0
+        """Steps that were written down without somebody, and reports that came after."""
 
     def greet(self, rank: int) -> None:
         self.expected.add(rank)
@@ -47,10 +49,14 @@ class Rollbook:
 
     def add_signal(self, rank: int, signal: LocalSignal) -> None:
         self._missed[rank] = 0
-        self._page(signal.step).signals[rank] = signal
+        if signal.step <= self._closed:
+            self.lost += 1
+        else:
+            self._page(signal.step).signals[rank] = signal
 
     def await_directions(self, step: int) -> None:
-        self._page(step).awaits_directions = True
+        if step > self._closed:
+            self._page(step).awaits_directions = True
 
     def add_directions(self, step: int, directions: tuple[Tensor, Tensor] | None) -> None:
         """The gathered sketches (W, K) and (G, W, k) of `step`, or None when they were lost."""
@@ -82,6 +88,7 @@ class Rollbook:
 
     def _close_page(self, step: int, plain_mean: bool) -> RollCall:
         page = self._pages.pop(step)
+        self._closed = max(self._closed, step)
         missing = self.expected.difference(page.signals)
         for rank in missing:
             self._missed[rank] += 1

@@ -118,4 +118,8 @@ def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
 
 
 def short(path: Path) -> str:
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    try:
+        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    except OSError:
+        # The working directory may be gone by the time a run ends.
+        return str(path)

@@ -22,7 +22,8 @@ from unisono.schedule import WINDOW
 from unisono.sidechannel import Payload
 from unisono.signals import RollCall
 
-LONGEST_RETRY = 60.0
+SHORTEST_RETRY, LONGEST_RETRY = 2.0, 60.0
+FEWEST_STEPS_BETWEEN_INTERVALS = 8 * WINDOW
 
 
 class Scribe:
@@ -43,9 +44,10 @@ class Scribe:
         self._started = time.monotonic()
         self._introduced = False
         self._degraded: list[int] = []
-        self._looked, self._seen_sent = 0.0, 0
+        self._looked, self._seen_sent, self._greet_again = 0.0, 0, 0.0
+        self._interval_set_at = -FEWEST_STEPS_BETWEEN_INTERVALS
         self._processor = time.thread_time()
-        self._retry_at, self._retry_after = 0.0, 2.0
+        self._retry_at, self._retry_after = 0.0, SHORTEST_RETRY
 
     def turn(self, exchange: Exchange) -> None:
         self._greet(exchange)
@@ -67,6 +69,7 @@ class Scribe:
         if len(same) != 1 or None in payload_W:
             return False
         self.book.add_directions(step, self._decode(payload_W))
+        self._retry_after = SHORTEST_RETRY
         return True
 
     def farewell(self, exchange: Exchange, deadline: float) -> None:
@@ -91,8 +94,10 @@ class Scribe:
         return self._introduced and exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
 
     def _greet(self, exchange: Exchange) -> None:
-        if len(self.book.expected) == self._world:
+        if len(self.book.expected) == self._world or time.monotonic() < self._greet_again:
             return
+        # Who has not come within the first seconds is asked for now and then.
+        self._greet_again = time.monotonic() + (1.0 if self._introduced else 0.0)
         for rank in exchange.mailbox.greetings():
             self.book.greet(rank)
         missing = sorted(set(range(self._world)).difference(self.book.expected))
@@ -153,9 +158,9 @@ class Scribe:
             return
         cost = max(signal.cost for signal in signals) + self._own_processor_time()
         self._budget.observe(max(signal.seconds for signal in signals), cost, record.heard)
-        start = roll.step + AHEAD
+        start = self._soon(exchange)
         share = exchange.plan.budget(start + AHEAD)
-        if share is not None:
+        if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
             self._set_interval(start, share, exchange)
         if not all(signal.finite for signal in signals) and not record.skipped:
             self._start_burst(start, exchange)
@@ -169,7 +174,8 @@ class Scribe:
         wanted = self._budget.interval(share, exchange.plan.longest_interval(start + AHEAD))
         current = exchange.plan.interval(start + AHEAD)
         # Small changes are not worth a new window of directions.
-        if not current / 1.5 <= wanted <= current * 1.5:
+        if not current / 2 <= wanted <= current * 2:
+            self._interval_set_at = start
             self._announce(Announcement(start=start, interval=wanted), exchange)
 
     def _start_burst(self, start: int, exchange: Exchange) -> None:
@@ -186,7 +192,10 @@ class Scribe:
             self._retry_after = min(LONGEST_RETRY, 2 * self._retry_after)
         elif now >= self._retry_at and len(self.book.expected) == self._world and not self.book.silent():
             self._retry_at = 0.0
-            self._announce(Announcement(start=self.last_step + AHEAD, era=yard.era + 1), exchange)
+            self._announce(Announcement(start=self._soon(exchange), era=yard.era + 1), exchange)
+
+    def _soon(self, exchange: Exchange) -> int:
+        return max(self.last_step, exchange.newest) + self._budget.ahead()
 
     def _announce(self, announcement: Announcement, exchange: Exchange) -> None:
         exchange.mailbox.announce(announcement)

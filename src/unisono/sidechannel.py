@@ -8,6 +8,8 @@ W = workers, G = layer groups, K = sketch length.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import struct
 import time
 from collections import deque
@@ -28,8 +30,20 @@ _GLOO_TIMEOUT = timedelta(seconds=60)
 _HEADER = struct.Struct("<4sqq?xxx")
 _MAGIC = b"uni1"
 
-_graveyard: list[Any] = []
+_graveyard: list[tuple[Any, list[_Gather]]] = []
 """Groups with work still pending: their destructor would wait for it, holding the interpreter's lock."""
+
+
+def _bury(group: Any, pending: list[_Gather]) -> None:
+    _graveyard.append((group, pending))
+    _graveyard[:] = [(old, works) for old, works in _graveyard if not all(w.work.is_completed() for w in works)]
+
+
+@atexit.register
+def _keep_past_exit() -> None:
+    """One more reference than Python knows of: the end of the process frees a group without waiting for its peers."""
+    for group, _ in _graveyard:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +126,6 @@ class SideChannel:
     def end(self) -> None:
         """Lets the group go if nothing is under way in it, else keeps it to the end of the process."""
         if self._pending:
-            _graveyard.append((self._group, list(self._pending)))
+            _bury(self._group, list(self._pending))
         self._pending.clear()
         del self._group

@@ -21,7 +21,7 @@ class LocalSignal:
     loss: float | None = None
     finite: bool = True
     skipped: bool = False
-    compute: float = 0.0
+    compute: float | None = None
     seconds: float = 0.0
     cost: float = 0.0
     """Seconds of this step spent inside unisono on the training thread."""
@@ -53,7 +53,7 @@ class RollCall:
 
 
 _STEP = struct.Struct("<qddddddddqII")
-_LOSS, _FINITE, _SKIPPED, _CLIP, _HEARD, _REDUCED = (1 << bit for bit in range(6))
+_LOSS, _FINITE, _SKIPPED, _CLIP, _HEARD, _REDUCED, _COMPUTE = (1 << bit for bit in range(7))
 
 
 def pack(signal: LocalSignal) -> bytes:
@@ -64,8 +64,9 @@ def pack(signal: LocalSignal) -> bytes:
         | _CLIP * (signal.clip_norm is not None)
         | _HEARD * signal.heard
         | _REDUCED * (signal.reduced_share is not None)
+        | _COMPUTE * (signal.compute is not None)
     )
-    numbers = (signal.time, signal.loss or 0.0, signal.compute, signal.seconds, signal.cost)
+    numbers = (signal.time, signal.loss or 0.0, signal.compute or 0.0, signal.seconds, signal.cost)
     more = (signal.clip_norm or 0.0, signal.reduced_share or 0.0, float(signal.nonfinite))
     groups = signal.squared_norm_G
     head = _STEP.pack(signal.step, *numbers, *more, signal.window, flags, len(groups))
@@ -88,7 +89,7 @@ def unpack(message: bytes) -> Iterator[LocalSignal]:
             loss=loss if flags & _LOSS else None,
             finite=bool(flags & _FINITE),
             skipped=bool(flags & _SKIPPED),
-            compute=compute,
+            compute=compute if flags & _COMPUTE else None,
             seconds=seconds,
             cost=cost,
             clip_norm=clip if flags & _CLIP else None,

@@ -1,4 +1,4 @@
-"""Where unisono listens in on torch: `backward`, `GradScaler` and gradient clipping.
+"""Where unisono listens in on torch: `backward`, `zero_grad`, `GradScaler`, gradient clipping and optimizer steps.
 
 The functions are replaced while somebody listens and put back afterwards. A tap passes arguments and results through
 untouched; listeners swallow their own errors.
@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 
 class Listener(Protocol):
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None: ...
-    def backward_ended(self) -> None: ...
-    def loss_scaled(self, scaler: Any) -> None: ...
+    def backward_ended(self, failed: bool) -> None: ...
+    def gradients_zeroed(self, owner: Optimizer | nn.Module) -> None: ...
+    def loss_scaled(self, scaled: Any, scaler: Any) -> None: ...
     def scaler_stepped(self, optimizer: Optimizer) -> None: ...
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None: ...
     def optimizer_begins(self, optimizer: Optimizer) -> None: ...
@@ -51,14 +52,22 @@ def disconnect(listener: Listener) -> None:
 
 
 def _install() -> None:
+    # A compiled training step must not trace into the listeners.
+    tell = torch.compiler.disable(_tell)
     _replace(torch.autograd, "backward", _tap_backward)
-    _replace(torch.amp.GradScaler, "scale", _tap_scale)
-    _replace(torch.amp.GradScaler, "step", _tap_scaler_step)
-    _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", _tap_clip)
-    # A compiled `optimizer.step` must not trace into the listeners.
-    begins = register_optimizer_step_pre_hook(torch.compiler.disable(_optimizer_begins))
-    stepped = register_optimizer_step_post_hook(torch.compiler.disable(_optimizer_stepped))
+    _replace(torch.optim.Optimizer, "zero_grad", functools.partial(_tap_zero_grad, tell))
+    _replace(nn.Module, "zero_grad", functools.partial(_tap_zero_grad, tell))
+    _replace(torch.amp.GradScaler, "scale", functools.partial(_tap_scale, tell))
+    _replace(torch.amp.GradScaler, "step", functools.partial(_tap_scaler_step, tell))
+    _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", functools.partial(_tap_clip, tell))
+    begins = register_optimizer_step_pre_hook(lambda optimizer, *_: tell("optimizer_begins", optimizer))
+    stepped = register_optimizer_step_post_hook(lambda optimizer, *_: tell("optimizer_stepped", optimizer))
     _board.undo += [begins.remove, stepped.remove]
+
+
+def _tell(what: str, *news: Any) -> None:
+    for listener in _board.listeners:
+        getattr(listener, what)(*news)
 
 
 def _replace(owner: Any, name: str, tap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -81,15 +90,17 @@ def _outermost(roots: Any, grad_tensors: Any) -> Iterator[None]:
     """Reentrant checkpointing calls `backward` inside a backward pass: only the outermost counts."""
     outermost = _board.depth == 0
     listeners = _board.listeners if outermost else ()
+    failed = True
     _board.depth += 1
     try:
         for listener in listeners:
             listener.backward_begins(roots, grad_tensors)
         yield
+        failed = False
     finally:
         _board.depth -= 1
         for listener in listeners:
-            listener.backward_ended()
+            listener.backward_ended(failed)
 
 
 def _tap_backward(original: Callable[..., None]) -> Callable[..., None]:
@@ -97,47 +108,42 @@ def _tap_backward(original: Callable[..., None]) -> Callable[..., None]:
         with _outermost(tensors, grad_tensors):
             original(tensors, grad_tensors, *args, **kwargs)
 
-    return backward
+    return torch.compiler.disable(backward)  # type: ignore[no-any-return]
 
 
-def _tap_scale(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tap_zero_grad(tell: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        tell("gradients_zeroed", self)
+
+    return zero_grad
+
+
+def _tap_scale(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def scale(self: Any, outputs: Any) -> Any:
         scaled = original(self, outputs)
         if self.is_enabled():
-            for listener in _board.listeners:
-                listener.loss_scaled(self)
+            tell("loss_scaled", scaled, self)
         return scaled
 
     return scale
 
 
-def _tap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tap_scaler_step(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         result = original(self, optimizer, *args, **kwargs)
-        for listener in _board.listeners:
-            listener.scaler_stepped(optimizer)
+        tell("scaler_stepped", optimizer)
         return result
 
     return step
 
 
-def _tap_clip(original: Callable[..., None]) -> Callable[..., None]:
+def _tap_clip(tell: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
     def clip(
         parameters: Iterable[Tensor] | Tensor, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any
     ) -> None:
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        for listener in _board.listeners:
-            listener.clipped(parameters, total_norm)
+        tell("clipped", parameters, total_norm)
         original(parameters, max_norm, total_norm, *args, **kwargs)
 
     return clip
-
-
-def _optimizer_begins(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for listener in _board.listeners:
-        listener.optimizer_begins(optimizer)
-
-
-def _optimizer_stepped(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for listener in _board.listeners:
-        listener.optimizer_stepped(optimizer)

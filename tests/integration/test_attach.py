@@ -189,6 +189,73 @@ def test_another_models_backward_through_this_one_is_no_step(model, optimizer):
     assert not any(record.skipped for record in found)
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_another_model_through_gradients_zeroed_in_place(model, optimizer, set_to_none):
+    generator = nn.Linear(4, 4)
+    other = torch.optim.SGD(generator.parameters(), 0.01)
+    monitor = unisono.attach(model, optimizer)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss = loss_of(model)
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        model(generator(torch.ones(2, 4))).mean().backward()
+        other.step()
+    assert [record.loss_mean for record in records(monitor)] == pytest.approx(losses)
+
+
+class Towers(nn.Module):
+    """Each input goes through one of two towers, so that whole parts get no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 1), nn.Linear(4, 1)
+
+    def forward(self, inputs, left):
+        return (self.left if left else self.right)(inputs)
+
+
+def test_a_step_that_reaches_no_sentry_is_still_a_step():
+    model = Towers()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    monitor = unisono.attach(model, optimizer, schedule=unisono.every(100))
+    for step in range(20):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4), left=step % 3 == 0).square().mean().backward()
+        optimizer.step()
+    found = records(monitor)
+    assert [record.step for record in found] == list(range(20))
+    assert sum(record.loss_mean is None for record in found) <= 1
+
+
+class Breaks(torch.autograd.Function):
+    @staticmethod
+    def forward(context, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise ValueError("injected")
+
+
+def test_a_backward_that_fails_is_no_reading(model, optimizer):
+    monitor = unisono.attach(model, optimizer)
+    optimizer.zero_grad()
+    hidden = Breaks.apply(model[0](torch.ones(2, 4)))
+    with pytest.raises(ValueError, match="injected"):
+        model[2](hidden.relu()).mean().backward()
+    optimizer.zero_grad()
+    loss = loss_of(model)
+    loss.backward()
+    norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters()))
+    optimizer.step()
+    (record,) = records(monitor)
+    assert record.loss_mean == pytest.approx(loss.item())
+    assert record.norm_W[0] == pytest.approx(norm)
+
+
 def test_own_step_numbers_and_a_second_attempt(model, optimizer):
     for first_step in (0, 5):
         monitor = unisono.attach(model, optimizer, run_dir="again", first_step=first_step)
@@ -240,17 +307,17 @@ def test_forked_children_are_deaf(model, optimizer):
     assert records(monitor) == ()
 
 
-def test_the_monitor_keeps_neither_loss_nor_model_alive(model):
-    inner = nn.Sequential(model)
+def test_the_monitor_keeps_neither_loss_nor_model_alive():
+    inner = nn.Sequential(nn.Linear(4, 1))
     with unisono.attach(inner) as monitor:
         loss = loss_of(inner)
-        gone = [weakref.ref(loss), weakref.ref(inner)]
+        gone = [weakref.ref(loss), weakref.ref(inner), weakref.ref(inner[0].weight)]
         monitor.record_loss(loss)
         loss.backward()
         monitor.step()
         del loss, inner
         gc.collect()
-        assert [reference() for reference in gone] == [None, None]
+        assert [reference() for reference in gone] == [None, None, None]
 
 
 @pytest.mark.parametrize(

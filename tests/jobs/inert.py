@@ -106,6 +106,7 @@ CASES = {
     "scaler": ("perceptron", "adamw", {"scaled": True}),
     "bucket-view": ("transformer", "adamw", {"gradient_as_bucket_view": True}),
     "static-graph": ("transformer", "adamw", {"static_graph": True}),
+    "checkpointed": ("checkpointed", "adamw", {}),
     "find-unused": ("transformer", "sgd", {"find_unused_parameters": True}),
 }
 FAULTS = {

@@ -119,7 +119,7 @@ def suspicion():
     model, optimizer, monitor = attached(schedule=unisono.every(100))
     generator = torch.Generator().manual_seed(dist.get_rank())
     with monitor:
-        for step in range(120):
+        for step in range(220):
             inputs, labels = batch("perceptron", generator)
             optimizer.zero_grad()
             loss = cross_entropy(model(inputs), labels)
@@ -127,6 +127,24 @@ def suspicion():
             loss.backward()
             optimizer.step()
             time.sleep(0.03)
+
+
+def leaves_early():
+    """Rank 0 ends while rank 1 has a reading on its way: gloo would wait for it in its destructor."""
+    model, optimizer, _ = attached()
+    for step in steps(model, optimizer, 50):
+        if step == 40:
+            if dist.get_rank() == 0:
+                sys.exit(3)
+            time.sleep(20)
+
+
+def hurried():
+    """Steps so short that announcements are read many steps later."""
+    model, optimizer, monitor = attached(schedule=unisono.every(1).until(100).then(unisono.within_budget(0.02)))
+    with monitor:
+        for _ in steps(model, optimizer, 2500):
+            pass
 
 
 def sub_groups():

@@ -41,10 +41,39 @@ def test_a_backward_that_was_not_ours_does_not_count(loss):
 
 
 def test_the_scalers_factor_is_taken_out(loss):
-    loss.scaled_by(1024.0)
-    loss.propose(root(2.0) * torch.tensor(1024.0), None)
-    assert loss.accept() == 1024.0
+    scaled = root(2.0) * torch.tensor(1024.0)
+    loss.scaled_by(scaled, 1024.0)
+    loss.propose(scaled, None)
+    loss.accept()
+    assert loss.scale == 1024.0
     assert loss.value() == 2.0
+
+
+def test_the_scale_is_found_behind_a_division_and_among_several(loss):
+    first, second = root(2.0) * torch.tensor(1024.0), root(4.0) * torch.tensor(1024.0)
+    loss.scaled_by([first, second], 1024.0)
+    for scaled in (first, second):
+        loss.propose(scaled / 2, None)
+        loss.accept()
+        assert loss.scale == 1024.0
+    assert loss.value() == 3.0
+
+
+def test_another_models_scale_is_not_ours(loss):
+    loss.scaled_by(root(9.0) * torch.tensor(1024.0), 1024.0)
+    loss.propose(root(2.0), None)
+    loss.accept()
+    assert loss.scale is None
+    assert loss.value() == 2.0
+
+
+def test_saved_tensors_are_never_unpacked(loss):
+    unpacked = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: unpacked.append(1) or tensor):
+        scaled = root(2.0) * torch.tensor(1024.0)
+    loss.propose(scaled, None)
+    loss.accept()
+    assert unpacked == []
 
 
 def test_a_gradient_argument_is_a_factor(loss):

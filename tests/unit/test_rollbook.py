@@ -87,6 +87,19 @@ def test_a_silent_rank_is_no_longer_waited_for_until_it_speaks(book, clock):
     assert [step for step, _ in closed(book)] == [4]
 
 
+def test_reports_that_come_too_late_change_nothing(book, clock):
+    for step in range(3):
+        report(book, step, 0, 2)
+    clock[0] = rollbook.PATIENCE + 1
+    assert len(closed(book)) == 3
+    for step in range(3):
+        report(book, step, 1)
+    assert not book.open
+    assert book.silent() == []
+    report(book, 3, 0, 1, 2)
+    assert closed(book) == [(3, [True, True, True])]
+
+
 def test_open_steps_are_bounded(book):
     for step in range(rollbook.MOST_OPEN_STEPS + 10):
         report(book, step, 0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Protocol
 
 import torch.distributed as dist
@@ -28,10 +29,11 @@ class PlainModule:
     """A module in one process: its gradient is the only one."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._named = trainable(module)
+        self._weak_module = weakref.ref(module)
 
     def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
-        return self._named
+        module = self._weak_module()
+        return [] if module is None else trainable(module)
 
     def ranks(self) -> list[int]:
         return [dist.get_rank() if dist.is_available() and dist.is_initialized() else 0]

@@ -1,0 +1,41 @@
+"""What stands between unisono's errors and the training thread."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+
+
+class Guarded(Protocol):
+    closed: bool
+    pid: int
+    spent: float
+
+    def capturing(self) -> bool: ...
+    def failed(self, error: Exception) -> None: ...
+
+
+Owner = TypeVar("Owner", bound=Guarded)
+
+
+def guarded(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
+    """Times a method and keeps its errors from training. Forked children and captured graphs are not heard."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.closed or os.getpid() != self.pid or self.capturing():
+            return
+        began = time.perf_counter()
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.failed(error)
+        finally:
+            self.spent += time.perf_counter() - began
+
+    return call  # type: ignore[return-value]
