@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from unisono.clock import Mark, clock_for
 from unisono.deferred import plain, sum_of
@@ -41,7 +40,6 @@ class Ear:
         self.spent = 0.0
         self._wrapper, self._probe, self._plan, self._submit, self._complain = wrapper, probe, plan, submit, complain
         self._clock = clock_for(probe.device)
-        self._on_gpu = probe.device.type == "cuda"
         ranks = wrapper.ranks()
         own = ranks.index(torch.distributed.get_rank()) if len(ranks) > 1 else 0
         self._share = probe.share_of(own, len(ranks))
@@ -73,7 +71,7 @@ class Ear:
         self._loss.reset()
 
     def capturing(self) -> bool:
-        return self._on_gpu and torch.cuda.is_current_stream_capturing()
+        return self._probe.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
     @guarded
     def record_loss(self, loss: Any) -> None:
@@ -101,7 +99,7 @@ class Ear:
     def _gradients_were_dropped(self) -> None:
         """The last backward was followed by `zero_grad` without a step of our optimizer."""
         if self._in_optimizer or self._foreign_step:
-            # A closure that is evaluated again, or another model that trains through this one.
+            # A closure evaluated again, or another model that trains through this one.
             self._give_up_hearing()
             self._reset()
         else:
@@ -118,7 +116,7 @@ class Ear:
             self._probe.hear(index)
 
     def _gradient_arrived(self, index: int, parameter: Tensor) -> None:
-        """As `guarded` does, without its checks: these hooks stand only during a backward pass that passed them."""
+        """As `guarded` does, without its checks: nothing is listened to but in a backward pass that has passed them."""
         began = time.perf_counter()
         try:
             if self._hooks.count(index) and self._listening:
@@ -129,7 +127,9 @@ class Ear:
 
     @guarded
     def backward_ended(self, failed: bool) -> None:
-        self._hooks.rest()
+        # Setting hundreds of hooks costs more than leaving them for a step.
+        if not (self._hooks.everywhere or self._plan.hears(self.step + 1)):
+            self._hooks.rest()
         listened, self._listening = self._listening, False
         if failed or not self._hooks.fired:
             self._strays += not failed
@@ -153,10 +153,8 @@ class Ear:
             self._reduced = plain(self._probe.squared_norm_of(self._share))
 
     @guarded
-    def gradients_zeroed(self, owner: Optimizer | nn.Module) -> None:
-        if self._backwards and not self._zeroed:
-            parameters = owner.parameters() if isinstance(owner, nn.Module) else _parameters_of(owner)
-            self._zeroed = any(id(parameter) in self._mine for parameter in parameters)
+    def gradients_zeroed(self, parameters: list[Tensor]) -> None:
+        self._zeroed = self._zeroed or self._owns(parameters)
 
     @guarded
     def loss_scaled(self, scaled: Any, scaler: Any) -> None:
@@ -165,16 +163,16 @@ class Ear:
 
     @guarded
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None:
-        if any(id(parameter) in self._mine for parameter in parameters):
+        if self._owns(parameters):
             self._clip_norm = plain(norm)
 
     @guarded
-    def optimizer_begins(self, optimizer: Optimizer) -> None:
-        self._in_optimizer = self._in_optimizer or self._owns(optimizer)
+    def optimizer_begins(self, parameters: list[Tensor]) -> None:
+        self._in_optimizer = self._in_optimizer or self._owns(parameters)
 
     @guarded
-    def optimizer_stepped(self, optimizer: Optimizer) -> None:
-        if not self._owns(optimizer):
+    def optimizer_stepped(self, parameters: list[Tensor]) -> None:
+        if not self._owns(parameters):
             self._foreign_step = self._backwards > 0
             return
         self._in_optimizer = False
@@ -183,14 +181,13 @@ class Ear:
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""
-        if not self._strays or all(parameter.grad is None for parameter in self._probe.parameters):
-            return False
-        self._hooks.everywhere = True
-        return True
+        missed = self._strays > 0 and any(parameter.grad is not None for parameter in self._probe.parameters)
+        self._hooks.everywhere = self._hooks.everywhere or missed
+        return missed
 
     @guarded
-    def scaler_stepped(self, optimizer: Optimizer) -> None:
-        if self._backwards and self._owns(optimizer):
+    def scaler_stepped(self, parameters: list[Tensor]) -> None:
+        if self._backwards and self._owns(parameters):
             self._end_step(skipped=True)
 
     @guarded
@@ -198,8 +195,8 @@ class Ear:
         if self._backwards:
             self._end_step(skipped=False)
 
-    def _owns(self, optimizer: Optimizer) -> bool:
-        return any(id(parameter) in self._mine for parameter in _parameters_of(optimizer))
+    def _owns(self, parameters: list[Tensor]) -> bool:
+        return any(id(parameter) in self._mine for parameter in parameters)
 
     def _end_step(self, skipped: bool) -> None:
         ended = self._clock.mark()
@@ -244,7 +241,3 @@ class Ear:
         if self._hearing is not None:
             self._hearing.discard()
             self._hearing = None
-
-
-def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -34,6 +34,8 @@ class GradientHooks:
         self._post_sentries(range(len(parameters))[::-1])
 
     def listen_to_all(self) -> None:
+        if self._passing:
+            return
         others = (index for index in range(len(self._parameters)) if index not in self.sentries)
         self._passing = [self._set(index, self._elsewhere) for index in others]
 
@@ -68,6 +70,7 @@ class GradientHooks:
 
     def _post_sentries(self, arrivals: Sequence[int]) -> None:
         """The first gradient to arrive, the last, and the smallest of the last third: all of them are in use."""
+        self.rest()
         for handle in self._standing:
             handle.remove()
         late = arrivals[-max(1, len(arrivals) // 3) :]

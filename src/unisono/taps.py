@@ -20,12 +20,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 class Listener(Protocol):
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None: ...
     def backward_ended(self, failed: bool) -> None: ...
-    def gradients_zeroed(self, owner: Optimizer | nn.Module) -> None: ...
+    def gradients_zeroed(self, parameters: list[Tensor]) -> None: ...
     def loss_scaled(self, scaled: Any, scaler: Any) -> None: ...
-    def scaler_stepped(self, optimizer: Optimizer) -> None: ...
+    def scaler_stepped(self, parameters: list[Tensor]) -> None: ...
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None: ...
-    def optimizer_begins(self, optimizer: Optimizer) -> None: ...
-    def optimizer_stepped(self, optimizer: Optimizer) -> None: ...
+    def optimizer_begins(self, parameters: list[Tensor]) -> None: ...
+    def optimizer_stepped(self, parameters: list[Tensor]) -> None: ...
 
 
 class _Switchboard:
@@ -53,21 +53,31 @@ def disconnect(listener: Listener) -> None:
 
 def _install() -> None:
     # A compiled training step must not trace into the listeners.
-    tell = torch.compiler.disable(_tell)
+    tell, tell_of = torch.compiler.disable(_tell), torch.compiler.disable(_tell_of)
     _replace(torch.autograd, "backward", _tap_backward)
-    _replace(torch.optim.Optimizer, "zero_grad", functools.partial(_tap_zero_grad, tell))
-    _replace(nn.Module, "zero_grad", functools.partial(_tap_zero_grad, tell))
+    _replace(torch.optim.Optimizer, "zero_grad", functools.partial(_tap_zero_grad, tell_of))
+    _replace(nn.Module, "zero_grad", functools.partial(_tap_zero_grad, tell_of))
     _replace(torch.amp.GradScaler, "scale", functools.partial(_tap_scale, tell))
-    _replace(torch.amp.GradScaler, "step", functools.partial(_tap_scaler_step, tell))
+    _replace(torch.amp.GradScaler, "step", functools.partial(_tap_scaler_step, tell_of))
     _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", functools.partial(_tap_clip, tell))
-    begins = register_optimizer_step_pre_hook(lambda optimizer, *_: tell("optimizer_begins", optimizer))
-    stepped = register_optimizer_step_post_hook(lambda optimizer, *_: tell("optimizer_stepped", optimizer))
+    begins = register_optimizer_step_pre_hook(lambda optimizer, *_: tell_of("optimizer_begins", optimizer))
+    stepped = register_optimizer_step_post_hook(lambda optimizer, *_: tell_of("optimizer_stepped", optimizer))
     _board.undo += [begins.remove, stepped.remove]
 
 
 def _tell(what: str, *news: Any) -> None:
     for listener in _board.listeners:
         getattr(listener, what)(*news)
+
+
+def _parameters_of(owner: Any) -> list[Tensor]:
+    if isinstance(owner, nn.Module):
+        return list(owner.parameters())
+    return [parameter for group in owner.param_groups for parameter in group["params"]]
+
+
+def _tell_of(what: str, owner: Any) -> None:
+    _tell(what, _parameters_of(owner))
 
 
 def _replace(owner: Any, name: str, tap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
