@@ -74,8 +74,15 @@ def _without_our_frames(original: Any) -> Any:
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(HOME):
+    while trace is not None and _is_ours(trace):
         trace = trace.tb_next
     if trace is not None:
         trace.tb_next = _without_ours(trace.tb_next)
     return trace
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    """Also the frame in which `torch.compiler.disable` calls us."""
+    file = trace.tb_frame.f_code.co_filename
+    called_by_dynamo = file.endswith("eval_frame.py") and trace.tb_next is not None and _is_ours(trace.tb_next)
+    return file.startswith(HOME) or called_by_dynamo
