@@ -294,9 +294,9 @@ def test_interrupts_pass_through(model, optimizer, monkeypatch):
 
 def test_forked_children_are_deaf(model, optimizer):
     monitor = unisono.attach(model, optimizer)
+    loss_of(model).backward()
 
     def train_in_child():
-        loss_of(model).backward()
         optimizer.step()
         os._exit(0 if monitor._ear.step == 0 else 1)
 

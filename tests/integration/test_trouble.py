@@ -98,6 +98,16 @@ def test_a_suspicion_starts_a_burst_on_all_ranks(tmp_path):
     assert all(None not in record.norm_W and record.cos_mean is not None for record in records if record.heard)
 
 
+def test_without_a_network_everything_but_directions_goes_on(tmp_path):
+    outcome = started(tmp_path, 2, "no_network")
+    assert outcome.returncode == 0, outcome
+    assert outcome.stderr.count(b"GLOO_SOCKET_IFNAME") == 1, outcome
+    records = read_run(tmp_path / "run").timeline()
+    assert len(records) == 40
+    assert all(None not in record.norm_W and record.cos_weighted is not None for record in records)
+    assert all(record.cos_mean is None for record in records)
+
+
 def test_a_rank_that_leaves_early_is_not_held_back(tmp_path):
     began = time.monotonic()
     assert started(tmp_path, 2, "leaves_early").returncode != 0

@@ -129,6 +129,15 @@ def suspicion():
             time.sleep(0.03)
 
 
+def no_network():
+    """Gloo is told to use an interface that does not exist, after training's own group was made."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "nowhere0"
+    model, optimizer, monitor = attached()
+    with monitor:
+        for _ in steps(model, optimizer, 40, pause=0.02):
+            pass
+
+
 def leaves_early():
     """Rank 0 ends while rank 1 has a reading on its way: gloo would wait for it in its destructor."""
     model, optimizer, _ = attached()
