@@ -20,7 +20,9 @@ from unisono.signals import LocalSignal, RollCall
 MATRIX_UP_TO = 8
 """Above this many workers, pairwise and group-by-worker values are kept only in bursts."""
 
-SMOOTHING = 0.98
+AVERAGED = 50
+"""Readings over which the noise scale is averaged: plainly up to here, exponentially after that."""
+
 Number = TypeVar("Number", float, int, bool)
 
 
@@ -28,11 +30,14 @@ Number = TypeVar("Number", float, int, bool)
 class Memory:
     """What measuring remembers from step to step: the smoothed noise scale and the window's summed directions."""
 
-    signal: float | None = None
-    noise: float | None = None
+    common: float = 0.0
+    """Share of the squared norm that is signal, averaged over the last readings."""
+
+    readings: int = 0
     window: int | None = None
     window_steps: int = 0
     direction_WK: Tensor | None = None
+    skipped_steps: int = 0
     spent: dict[int, float] = field(default_factory=dict)
     trained: dict[int, float] = field(default_factory=dict)
 
@@ -41,12 +46,15 @@ def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -
     present = [signal for signal in roll.signal_W if signal is not None]
     cheap = _losses(roll) | _timing(roll, memory)
     heard = _heard(roll, memory, burst) if any(signal.heard for signal in present) else {}
+    skipped = any(signal.skipped for signal in present)
+    memory.skipped_steps += skipped
     return StepRecord(
         attempt=attempt,
         step=roll.step,
         time=max(signal.time for signal in present) if present else 0.0,
         heard=bool(heard),
-        skipped=any(signal.skipped for signal in present),
+        skipped=skipped,
+        skipped_steps=memory.skipped_steps,
         **cheap,
         **heard,
     )
@@ -160,20 +168,20 @@ def _window(roll: RollCall, memory: Memory) -> dict[str, Any]:
 
 
 def _noise(square_W: Tensor, mean_square: float, memory: Memory) -> dict[str, Any]:
-    """Signal and noise are averaged apart and divided last: a mean of ratios would be biased."""
+    """From the share of the workers' mean squared norm that is common to all of them, averaged over readings.
+
+    Shares are averaged, not squared norms: those fall by orders of magnitude, and the oldest would outweigh the rest.
+    """
     signal, noise = (float(number) for number in gram.noise(square_W, mean_square))
-    if not (math.isfinite(signal) and math.isfinite(noise)):
+    if not math.isfinite(signal + noise) or signal + noise <= 0:
         return {}
-    memory.signal = signal if memory.signal is None else SMOOTHING * memory.signal + (1 - SMOOTHING) * signal
-    memory.noise = noise if memory.noise is None else SMOOTHING * memory.noise + (1 - SMOOTHING) * noise
-    true_square, trace = max(0.0, memory.signal), max(0.0, memory.noise)
-    if true_square + trace == 0:
-        return {}
-    workers = len(square_W)
+    memory.readings = min(AVERAGED, memory.readings + 1)
+    memory.common += (signal / (signal + noise) - memory.common) / memory.readings
+    common = min(1.0, max(0.0, memory.common))
     return {
-        "noise_scale": trace / true_square if true_square else math.inf,
-        "cos_expected": true_square / (true_square + trace),
-        "effective_workers": (true_square + trace) / (true_square + trace / workers),
+        "noise_scale": (1 - common) / common if common else math.inf,
+        "cos_expected": common,
+        "effective_workers": 1 / (common + (1 - common) / len(square_W)),
     }
 
 

@@ -71,6 +71,9 @@ class StepRecord:
     skipped: bool = False
     """The loss scaler (or the user) took no optimizer step."""
 
+    skipped_steps: int = 0
+    """How many such steps there have been in this attempt."""
+
     loss_W: Floats = ()
     loss_mean: float | None = None
     loss_std: float | None = None

@@ -151,7 +151,9 @@ def test_gradients_dropped_without_a_step_are_a_skipped_step(model, optimizer):
         loss_of(model).backward()
         if step != 1:
             optimizer.step()
-    assert [record.skipped for record in records(monitor)] == [False, True, False, False]
+    found = records(monitor)
+    assert [record.skipped for record in found] == [False, True, False, False]
+    assert [record.skipped_steps for record in found] == [0, 1, 1, 1]
 
 
 def test_a_scaler_that_meets_infinity_skips_a_step(model, optimizer):

@@ -110,19 +110,20 @@ def assert_close(found, expected, tolerance=EXACT):
     torch.testing.assert_close(found, expected.double(), rtol=tolerance, atol=tolerance)
 
 
-def test_noise_scale_is_the_ratio_of_smoothed_estimates(results):
-    signal = noise = None
+def test_noise_scale_comes_from_the_mean_share_of_signal(results):
+    shares = []
     for record, (_, gradient_WN, _) in zip(
         read_run(results / "plain").timeline(), truth(results, "plain"), strict=True
     ):
         square, mean_square = gradient_WN.square().sum(1).mean(), gradient_WN.mean(0).square().sum()
-        estimate = (WORKERS * mean_square - square) / (WORKERS - 1)
-        trace = (square - mean_square) / (1 - 1 / WORKERS)
-        signal = estimate if signal is None else 0.98 * signal + 0.02 * estimate
-        noise = trace if noise is None else 0.98 * noise + 0.02 * trace
-        if signal > 0:
-            assert_close(record.noise_scale, noise / signal, 1e-4)
-            assert_close(record.cos_expected, signal / (signal + noise), 1e-4)
+        signal = (WORKERS * mean_square - square) / (WORKERS - 1)
+        noise = (square - mean_square) / (1 - 1 / WORKERS)
+        shares.append(signal / (signal + noise))
+        common = torch.stack(shares).mean()
+        if common > 0:
+            assert_close(record.cos_expected, common)
+            assert record.noise_scale == pytest.approx(float((1 - common) / common), rel=1e-3)
+            assert_close(record.effective_workers, 1 / (common + (1 - common) / WORKERS))
 
 
 def test_clipping_is_noted(results):

@@ -107,6 +107,16 @@ def test_directions_add_up_in_a_window_and_start_anew_in_the_next():
     assert (record.window_start, record.window_steps) == (64, 1)
 
 
+def test_old_large_gradients_do_not_outweigh_new_small_ones():
+    torch.manual_seed(0)
+    memory, common = Memory(), torch.randn(4096)
+    for _ in range(60):
+        measured(roll(1e3 * (common + torch.randn(4, 4096))), memory)
+    for _ in range(300):
+        record = measured(roll(1e-3 * torch.randn(4, 4096)), memory)
+    assert record.cos_expected < 0.05
+
+
 def test_listening_cost_is_the_share_of_all_steps_so_far():
     memory = Memory()
     measured(RollCall(0, (signal(), signal())), memory)

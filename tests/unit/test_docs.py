@@ -1,0 +1,33 @@
+"""Pages that lead somewhere, and figures that were measured."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+EVIDENCE = ROOT / "docs" / "evidence"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_readme_names_commands_that_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_figures_are_those_of_the_evidence():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    listening = json.loads((EVIDENCE / "listening_cost.json").read_text())
+    for share in (listening["share_of_first_500_steps"], listening["share_of_run"]):
+        assert f"{100 * share:.2f} %" in page
+    assert f"{listening['milliseconds_per_reading']:.1f} ms" in page
+    assert f"{listening['milliseconds_per_step']:.0f} ms" in page
+    assert listening["command"] in page
