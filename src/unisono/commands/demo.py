@@ -18,10 +18,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from unisono.lab.demo import show
+    from unisono.lab.demo import check_torch, show
 
     if not 2 <= args.workers <= 64:
         raise UserError(f"`--workers` should be from 2 to 64. Found `{args.workers}`. Write: --workers 4")
+    check_torch()
     print("Two trainings on this machine, the same script but for its sampler.")
     print(show(args.fault, args.workers, args.out))
     print(EXPLANATION)

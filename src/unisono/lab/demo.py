@@ -17,10 +17,13 @@ FAULTS = ("duplicated-data",)
 JOB = Path(__file__).with_name("demo_job.py")
 
 
-def show(fault: str, workers: int, out: str | None) -> str:
-    """Trains, and returns the comparison as text."""
+def check_torch() -> None:
     if find_spec("torch") is None:
         raise UserError('The demo trains, so it needs torch. Found none. Install it with: pip install "unisono[torch]"')
+
+
+def show(fault: str, workers: int, out: str | None) -> str:
+    """Trains, and returns the comparison as text."""
     folder = Path(out) if out else new_run_dir("unisono-runs", "demo")
     healthy = _train(None, workers, folder / "healthy")
     faulty = _train(fault, workers, folder / fault)

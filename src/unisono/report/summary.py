@@ -52,7 +52,7 @@ class Summary:
         return [self._headline(), *(row for row in rows if row)]
 
     def _headline(self) -> str:
-        parts = [f"{self.steps} steps, {self.workers} worker{'s' * (self.workers != 1)}, {self.heard} steps heard"]
+        parts = [f"{_count(self.steps, 'step')}, {_count(self.workers, 'worker')}, {_count(self.heard, 'step')} heard"]
         if self.skipped:
             parts.append(f"{self.skipped} skipped")
         if self.effective_workers is not None:
@@ -67,6 +67,10 @@ def _row(name: str, series: Series) -> str:
     if not values:
         return ""
     return f"  {name:<{NAME_WIDTH}} {_number(values[0]):>9} → {_number(values[-1]):<9} {sparkline(values)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _number(value: float) -> str:
