@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -68,6 +69,7 @@ def attach(
 
 
 def _wrapper_of(model: nn.Module) -> Wrapper | None:
+    """What to listen to, or None with a line that says why not."""
     console = Console()
     inner = getattr(model, "_orig_mod", model)
     if not [parameter for parameter in inner.parameters() if parameter.requires_grad]:
@@ -75,12 +77,19 @@ def _wrapper_of(model: nn.Module) -> Wrapper | None:
         return None
     if isinstance(inner, DistributedDataParallel):
         return DDPWrapper(inner)
-    if isinstance(inner, nn.parallel.DataParallel) or type(inner).__module__.startswith("torch.distributed.fsdp"):
+    rank, world = (dist.get_rank(), dist.get_world_size()) if _is_distributed() else (0, 1)
+    if world == 1 and not isinstance(inner, nn.parallel.DataParallel):
+        return PlainModule(inner)
+    if rank == 0:
+        # Sharded models too: the gradients their parameters show have already been averaged.
         console.say(
-            f"{type(inner).__name__} is not supported; not listening. Wrap the model in DistributedDataParallel"
+            f"not listening: attach to a model wrapped in DistributedDataParallel. Found {type(inner).__name__}"
         )
-        return None
-    return PlainModule(inner)
+    return None
+
+
+def _is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def _introduce(monitor: Monitor, world: int) -> None:

@@ -29,6 +29,7 @@ class Ear:
         self,
         wrapper: Wrapper,
         probe: Probe,
+        share: list[int],
         plan: Plan,
         submit: Callable[[Parcel], None],
         complain: Callable[[str], None],
@@ -40,9 +41,7 @@ class Ear:
         self.spent = 0.0
         self._wrapper, self._probe, self._plan, self._submit, self._complain = wrapper, probe, plan, submit, complain
         self._clock = clock_for(probe.device)
-        ranks = wrapper.ranks()
-        own = ranks.index(torch.distributed.get_rank()) if len(ranks) > 1 else 0
-        self._share = probe.share_of(own, len(ranks))
+        self._share = share
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
         self._in_optimizer = False

@@ -26,8 +26,8 @@ UNASKED = 0.25
 
 LONGEST_QUEUE = 256
 LONGEST_OUTBOX = 1_000
-GREETING_PATIENCE = 10.0
-FAREWELL = 3.0
+FAREWELL = 6.0
+"""Seconds for what is still on its way at the end; longer than the 5 s that a name server may hold the store up."""
 
 
 class Root(Protocol):
@@ -96,7 +96,7 @@ class Exchange:
         """Says goodbye and waits for the thread, a few seconds at most."""
         self.leave(patience)
         if threading.current_thread() is not self._thread:
-            self._thread.join(patience + FAREWELL)
+            self._thread.join(2 * patience)
 
     def _run(self) -> None:
         while not self._closing.wait(TURN):

@@ -6,12 +6,17 @@ store's memory stays constant.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch.distributed
 
@@ -20,42 +25,83 @@ from unisono.signals import LocalSignal, pack, unpack
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 SLOTS = 64
+GREETING_PATIENCE = 10.0
+"""Seconds after which a rank that has not called `attach` is no longer waited for."""
+
 _HEADER = struct.Struct("<4sIqB")
 _MAGIC = b"uni1"
 _EMPTY = _HEADER.pack(_MAGIC, 0, -1, 0)
+_lock = threading.Lock()
+_shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_spare: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
 
-def open_store(ranks: list[int], nth: int) -> tuple[Any, Any]:
-    """A connection of our own to the job's store (a second thread on the job's would block it), and the store itself.
+class Stores:
+    """One monitor's part of the job's key-value store, over connections of our own: threads on one block each other.
 
-    Keys are set apart by the group's ranks and by how many monitors that group has had.
+    Connections are few and kept. Each new one can hold the whole store up for seconds, while its server looks for the
+    caller's name. Keys are set apart by the group's ranks and by how many monitors that group has had.
     """
-    if len(ranks) == 1:
-        store = dist.HashStore()
-        return store, store
-    base = dist.distributed_c10d._get_default_store()
-    group = "-".join(map(str, ranks))
-    store = dist.PrefixStore(f"unisono/{group}/{nth}", base.clone())
-    store.set_timeout(timedelta(seconds=5))
-    return store, base
+
+    def __init__(self, ranks: list[int], nth: int) -> None:
+        self._prefix = f"unisono/{'-'.join(map(str, ranks))}/{nth}"
+        # Held until the end, because rank 0 may host it and the script may let go of it before our last words.
+        self._base = dist.HashStore() if len(ranks) == 1 else dist.distributed_c10d._get_default_store()
+        self._alone = len(ranks) == 1
+
+    def for_messages(self) -> Any:
+        if self._alone:
+            return self._base
+        with _lock:
+            shared = _shared.get(self._base) or _shared.setdefault(self._base, self._connect())
+        return dist.PrefixStore(self._prefix, shared)
+
+    @contextmanager
+    def for_meeting(self) -> Iterator[Any]:
+        """For whoever waits on it: nobody else uses the connection meanwhile."""
+        with _lock:
+            spare = _spare.setdefault(self._base, [])
+            connection = spare.pop() if spare else None
+        connection = connection or self._connect()
+        yield dist.PrefixStore(self._prefix, connection)
+        spare.append(connection)
+
+    def let_go(self) -> None:
+        self._base = None
+
+    def _connect(self) -> Any:
+        connection = self._base.clone()
+        connection.set_timeout(timedelta(seconds=5))
+        return connection
+
+
+def wait_for_greetings(store: Any, world: int) -> None:
+    """Returns when every rank has called `attach`. Waits, so it has no place on the listening thread."""
+    deadline = time.monotonic() + GREETING_PATIENCE
+    while not store.check([f"hello/{rank}" for rank in range(world)]):
+        if time.monotonic() > deadline:
+            raise TimeoutError("not every rank has called attach")
+        time.sleep(0.02)
 
 
 class Mailbox:
-    def __init__(self, store: Any, rank: int, world: int) -> None:
-        self._store, self._rank, self._world = store, rank, world
+    def __init__(self, open_store: Callable[[], Any], rank: int, world: int) -> None:
+        self._open_store, self._rank, self._world = open_store, rank, world
         self.sent = 0
         self._read = [0] * world
         self._announced = 0
         self.left: set[int] = set()
         """Ranks that have sent their last message."""
 
+    @functools.cached_property
+    def _store(self) -> Any:
+        """Opened by the first who needs it, the listening thread: connecting may take seconds."""
+        return self._open_store()
+
     def greet(self, facts: dict[str, Any]) -> None:
         for slot in range(SLOTS):
             self._store.set(f"m/{self._rank}/{slot}", _EMPTY)
         self._store.set(f"hello/{self._rank}", json.dumps(facts))
-
-    def everybody_greeted(self) -> bool:
-        return bool(self._store.check([f"hello/{rank}" for rank in range(self._world)]))
 
     def greetings(self) -> dict[int, dict[str, Any]]:
         """Facts of the ranks that have called `attach` so far."""

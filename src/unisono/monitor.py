@@ -18,7 +18,7 @@ from unisono.directions import Format
 from unisono.ear import Ear
 from unisono.exchange import FAREWELL, Exchange
 from unisono.integrations.wrapper import Wrapper
-from unisono.mailbox import Mailbox, open_store
+from unisono.mailbox import Mailbox, Stores, wait_for_greetings
 from unisono.plan import Plan
 from unisono.probe import Probe
 from unisono.records import LocalStep
@@ -51,9 +51,9 @@ class Monitor:
         self._pid = os.getpid()
         self._log = RunLog(run_dir, ranks, first_step, self._console) if self.rank == 0 else None
         self._exchange = self._make_exchange(wrapper, Plan(schedule, first_step), ranks, nth, first_step)
-        self._ear = Ear(
-            wrapper, self._probe, self._exchange.plan, self._exchange.submit, self._console.complain, first_step
-        )
+        share = self._probe.share_of(self.rank, self.world)
+        plan, submit = self._exchange.plan, self._exchange.submit
+        self._ear = Ear(wrapper, self._probe, share, plan, submit, self._console.complain, first_step)
         taps.connect(self._ear)
         self._exchange.start()
         atexit.register(self.close)
@@ -62,8 +62,6 @@ class Monitor:
     @property
     def run_dir(self) -> str | None:
         """Where the run is written; known on rank 0 at once, elsewhere when rank 0 has said it."""
-        if self._log is not None:
-            return str(self._log.run_dir)
         facts = self._exchange.run_facts
         return None if facts is None else facts["run_dir"]
 
@@ -103,6 +101,7 @@ class Monitor:
 
     def _finished(self) -> None:
         """The listening thread's last act."""
+        self._stores.let_go()
         if self._log is not None:
             self._log.close(self._exchange.lost)
 
@@ -113,21 +112,23 @@ class Monitor:
         self.close()
 
     def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int, first_step: int) -> Exchange:
-        store, self._base_store = open_store(ranks, nth)
+        self._stores = stores = Stores(ranks, nth)
         layout = Format(self._probe.length, len(self._probe.group_names))
 
         def connect(era: int, start: int) -> SideChannel:
-            return SideChannel.connect(open_store(ranks, nth)[0], self.rank, self.world, layout.size, era, start)
+            with stores.for_meeting() as store:
+                wait_for_greetings(store, self.world)
+                return SideChannel(store, self.rank, self.world, layout.size, era, start)
 
         root = None
         if self._log is not None:
-            root = Scribe(self.world, self._log.attempt, layout, self._log.write, self._log.met, wrapper.plain_mean)
+            root = Scribe(ranks, self._log.attempt, layout, self._log.write, self._log.met, wrapper.plain_mean)
         quiet = self._console.complain if root is not None else _silence
         switchyard = Switchyard(connect, quiet)
         if self.world > 1:
             switchyard.begin(0, first_step)
         announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
-        mailbox = Mailbox(store, self.rank, self.world)
+        mailbox = Mailbox(stores.for_messages, self.rank, self.world)
         return Exchange(
             mailbox, switchyard, plan, layout, self._facts(), announce, self._ring.append, quiet, root, self._finished
         )
@@ -147,8 +148,8 @@ class Monitor:
         }
 
     def _leave_ring(self, reason: str) -> None:
-        facts = self._exchange.run_facts or {"run_dir": self.run_dir, "attempt": 0}
-        if facts["run_dir"] is not None:
+        facts = self._exchange.run_facts
+        if facts is not None:
             steps = [_local(signal, facts["attempt"], self._global_rank) for signal in list(self._ring)]
             write_ring(facts["run_dir"], self._global_rank, steps)
 

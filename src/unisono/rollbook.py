@@ -33,8 +33,8 @@ class Rollbook:
         self._missed = [0] * world
         self._closed = -1
         self.expected: set[int] = set()
-        self.lost = 0
-        """Steps that were written down without somebody, and reports that came after."""
+        self.late = 0
+        """Reports of steps that had been written down without them."""
 
     def greet(self, rank: int) -> None:
         self.expected.add(rank)
@@ -45,12 +45,12 @@ class Rollbook:
         return bool(self._pages)
 
     def silent(self) -> list[int]:
-        return [rank for rank in self.expected if self._missed[rank] >= SILENT_AFTER]
+        return [rank for rank in sorted(self.expected) if self._missed[rank] >= SILENT_AFTER]
 
     def add_signal(self, rank: int, signal: LocalSignal) -> None:
         self._missed[rank] = 0
         if signal.step <= self._closed:
-            self.lost += 1
+            self.late += 1
         else:
             self._page(signal.step).signals[rank] = signal
 
@@ -58,8 +58,8 @@ class Rollbook:
         if step > self._closed:
             self._page(step).awaits_directions = True
 
-    def add_directions(self, step: int, directions: tuple[Tensor, Tensor] | None) -> None:
-        """The gathered sketches (W, K) and (G, W, k) of `step`, or None when they were lost."""
+    def add_directions(self, step: int, directions: tuple[Tensor, Tensor]) -> None:
+        """The gathered sketches (W, K) and (G, W, k) of `step`."""
         page = self._pages.get(step)
         if page is not None:
             page.awaits_directions = False
@@ -92,7 +92,6 @@ class Rollbook:
         missing = self.expected.difference(page.signals)
         for rank in missing:
             self._missed[rank] += 1
-        self.lost += bool(missing)
         signal_W = tuple(page.signals.get(rank) for rank in range(self._world))
         sketch_WK, sketch_GWK = page.directions or (None, None)
         return RollCall(step, signal_W, sketch_WK, sketch_GWK, plain_mean and not missing)

@@ -12,9 +12,8 @@ from itertools import count
 from pathlib import Path
 
 from unisono.errors import RunFileError, RunInUse
-from unisono.runfile import RunWriter, new_run_dir, read_run
+from unisono.runfile import RUNS, RunWriter, new_run_dir, read_run
 
-RUNS = "unisono-runs"
 LOCK_TRIES, LOCK_SECONDS = 10, 0.3
 _unnamed = count(1)
 

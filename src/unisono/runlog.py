@@ -21,8 +21,8 @@ from unisono.records import (
     to_line,
 )
 from unisono.report.summary import Summary
-from unisono.rundir import RUNS, choose_run_dir, launcher, open_writer, script_name
-from unisono.runfile import continue_or_create, point_latest_at
+from unisono.rundir import choose_run_dir, launcher, open_writer, script_name
+from unisono.runfile import RUNS, continue_or_create, point_latest_at
 
 SYNC_SECONDS = 1.0
 

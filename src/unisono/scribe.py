@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from unisono.directions import Format
-from unisono.exchange import GREETING_PATIENCE, TURN, UNASKED, Exchange
+from unisono.exchange import TURN, UNASKED, Exchange
+from unisono.mailbox import GREETING_PATIENCE
 from unisono.metrics import Memory, measure
 from unisono.plan import AHEAD, Announcement, Budget
 from unisono.records import NoteRecord, StepRecord
@@ -29,16 +30,17 @@ FEWEST_STEPS_BETWEEN_INTERVALS = 8 * WINDOW
 class Scribe:
     def __init__(
         self,
-        world: int,
+        ranks: list[int],
         attempt: int,
         layout: Format,
         write: Callable[[StepRecord | NoteRecord], None],
         met: Callable[[dict[int, dict[str, Any]]], None],
         plain_mean: Callable[[], bool],
     ) -> None:
-        self.book = Rollbook(world)
+        self._ranks, self._world = ranks, len(ranks)
+        self.book = Rollbook(self._world)
         self.last_step = -1
-        self._world, self._attempt, self._layout = world, attempt, layout
+        self._attempt, self._layout = attempt, layout
         self._write, self._met, self._plain_mean = write, met, plain_mean
         self._memory, self._budget = Memory(), Budget()
         self._started = time.monotonic()
@@ -81,6 +83,7 @@ class Scribe:
         self._introduce(exchange)
         for roll in self.book.complete(self._plain_mean(), everything=True):
             self._consider(roll, exchange)
+        exchange.lost += self.book.late
 
     def _has_reason_to_look(self, exchange: Exchange) -> bool:
         """Each look at the store takes a tenth of a millisecond of processor time: not while nothing can be there."""
@@ -107,8 +110,8 @@ class Scribe:
             self._introduce(exchange)
             self._note(
                 exchange,
-                f"ranks {missing} are not heard: call attach on every rank. "
-                f"Going on with ranks {sorted(self.book.expected)} alone",
+                f"ranks {self._named(missing)} are not heard: call attach on every rank. "
+                f"Going on with ranks {self._named(sorted(self.book.expected))} alone",
             )
 
     def _introduce(self, exchange: Exchange) -> None:
@@ -147,10 +150,14 @@ class Scribe:
     def _watch_ranks(self, exchange: Exchange) -> None:
         silent = self.book.silent()
         if silent and silent != self._degraded:
-            self._note(exchange, f"ranks {silent} have fallen silent; going on with the others")
+            self._note(exchange, f"ranks {self._named(silent)} have fallen silent; going on with the others")
         elif self._degraded and not silent:
-            self._note(exchange, f"ranks {self._degraded} are heard again")
+            self._note(exchange, f"ranks {self._named(self._degraded)} are heard again")
         self._degraded = silent
+
+    def _named(self, workers: list[int]) -> list[int]:
+        """By the numbers the launcher gave them: a group of some of the ranks counts its own from zero."""
+        return [self._ranks[worker] for worker in workers]
 
     def _plan_ahead(self, roll: RollCall, record: StepRecord, exchange: Exchange) -> None:
         signals = [signal for signal in roll.signal_W if signal is not None]

@@ -86,16 +86,6 @@ class SideChannel:
         self._group = dist.ProcessGroupGloo(dist.PrefixStore(f"era/{era}", store), rank, world, _GLOO_TIMEOUT)
         self._pending: deque[_Gather] = deque()
 
-    @classmethod
-    def connect(cls, store: Any, rank: int, world: int, body_size: int, era: int, start: int) -> SideChannel:
-        """Waits for every rank to call `attach`, and connects them."""
-        deadline = time.monotonic() + PATIENCE
-        while not store.check([f"hello/{rank}" for rank in range(world)]):
-            if time.monotonic() > deadline:
-                raise TimeoutError("not every rank has called attach")
-            time.sleep(0.02)
-        return cls(store, rank, world, body_size, era, start)
-
     def send(self, payload: Payload) -> None:
         packet = payload.to_bytes(self._size)
         packets_W = [torch.empty_like(packet) for _ in range(self._world)] if self._rank == 0 else []

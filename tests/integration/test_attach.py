@@ -338,7 +338,7 @@ def test_wrong_arguments_are_explained(arguments, error, words):
 @pytest.mark.parametrize(
     ("wrapped", "words"),
     [
-        (lambda: nn.DataParallel(nn.Linear(1, 1)), "DataParallel is not supported"),
+        (lambda: nn.DataParallel(nn.Linear(1, 1)), "Found DataParallel"),
         (lambda: nn.Linear(1, 1).requires_grad_(False), "no trainable parameters"),
     ],
 )
@@ -347,6 +347,14 @@ def test_what_cannot_be_heard_is_said_in_one_line(wrapped, words, capfd):
     said = capfd.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_an_unwrapped_model_of_several_workers_is_not_listened_to(model, monkeypatch, capfd, tmp_path):
+    for name, answer in (("is_initialized", True), ("get_rank", 0), ("get_world_size", 4)):
+        monkeypatch.setattr(torch.distributed, name, lambda answer=answer: answer)
+    unisono.attach(model).close()
+    assert "wrapped in DistributedDataParallel. Found Sequential" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_old_torch_is_refused(model, monkeypatch):

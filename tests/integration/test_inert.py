@@ -31,6 +31,7 @@ FAULTS = {"raising-probe": "raised", "raising-signal": "raised", "raising-thread
 def trained(tmp_path, workers, steps, names):
     outcome = launch(torchrun(workers, JOB, steps, *names), env={"RESULTS": tmp_path}, timeout=900)
     assert outcome.returncode == 0, outcome
+    assert (b"cannot be written" in outcome.stderr) == ("full-disk" in names), outcome
     return {
         name: [json.loads((tmp_path / f"{name}.{rank}.json").read_text()) for rank in range(workers)] for name in names
     }

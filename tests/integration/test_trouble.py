@@ -33,6 +33,13 @@ def test_attach_forgotten_on_a_rank(tmp_path):
     assert len({result(tmp_path, "weights", rank) for rank in range(3)}) == 1
 
 
+def test_ranks_of_a_group_are_named_as_the_launcher_does(tmp_path):
+    outcome = started(tmp_path, 4, "forgotten_in_a_group")
+    assert outcome.returncode == 0, outcome
+    assert b"ranks [3] are not heard" in outcome.stderr, outcome
+    assert b"Going on with ranks [2] alone" in outcome.stderr, outcome
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "witness"), [("stuck", "slept"), ("skips_one", "skipped")])
 def test_directions_are_lost_and_come_back(tmp_path, name, witness):

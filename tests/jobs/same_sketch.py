@@ -47,6 +47,8 @@ def first_sketch(wrap, run_dir):
 def main():
     with process_group():
         for name, wrap in WRAPPINGS.items():
+            if name == "plain" and dist.get_world_size() > 1:
+                continue
             sketch_SGK = first_sketch(wrap, os.path.join(os.environ["RESULTS"], f"run-{name}-{dist.get_rank()}"))
             if dist.get_rank() == 0:
                 torch.save(sketch_SGK, os.path.join(os.environ["RESULTS"], f"{name}-{sys.argv[1]}.pt"))

@@ -12,7 +12,7 @@ from common import batch, digest, optimizer_for, process_group, say, wrapped
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono import exchange, scribe, sidechannel
+from unisono import exchange, mailbox, scribe, sidechannel
 
 RUN = os.path.join(os.environ["RESULTS"], "run")
 
@@ -36,7 +36,7 @@ def attached(**options):
 
 def forgotten():
     """Rank 1 never calls attach; patience is shortened so that the test is quick."""
-    exchange.GREETING_PATIENCE = scribe.GREETING_PATIENCE = sidechannel.PATIENCE = 1.0
+    mailbox.GREETING_PATIENCE = scribe.GREETING_PATIENCE = 1.0
     model = wrapped("perceptron")
     optimizer = optimizer_for("sgd", model)
     monitor = unisono.attach(model, optimizer, run_dir=RUN) if dist.get_rank() != 1 else contextlib.nullcontext()
@@ -46,6 +46,18 @@ def forgotten():
     group = dist.new_group()  # the user's own groups still work
     dist.barrier(group)
     say("weights", digest(model))
+
+
+def forgotten_in_a_group():
+    """Ranks 2 and 3 train a model of their own, and rank 3 never calls attach."""
+    mailbox.GREETING_PATIENCE = scribe.GREETING_PATIENCE = 1.0
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    model = wrapped("perceptron", process_group=pairs[dist.get_rank() // 2])
+    optimizer = optimizer_for("sgd", model)
+    monitor = unisono.attach(model, optimizer, run_dir=RUN) if dist.get_rank() == 2 else contextlib.nullcontext()
+    with monitor:
+        for _ in steps(model, optimizer, 40, pause=0.05):
+            pass
 
 
 def stuck():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from unisono.errors import UserError
-from unisono.runfile import planned_run_dir
+from unisono.runfile import RUNS, planned_run_dir
 
 USAGE = """\
 usage: unisono run [options] -- CMD...                 any launcher: torchrun, accelerate launch, srun, python
@@ -36,7 +36,6 @@ UNISONO=off in the environment runs the command alone. The interpreter options -
 """
 
 STARTUP_DIR = Path(__file__).resolve().parent.parent / "startup"
-RUNS_DIR = "unisono-runs"
 VARIABLES = {"--out": "UNISONO_RUN_DIR", "--every": "UNISONO_EVERY"}
 # Each of these is set by some launcher in the processes it starts; a directory chosen here would be one per rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -166,10 +165,10 @@ def with_startup(python_path: str) -> str:
 
 def chosen_run_dir(name: str) -> str:
     try:
-        return os.path.abspath(planned_run_dir(RUNS_DIR, name))
+        return os.path.abspath(planned_run_dir(RUNS, name))
     except OSError as error:
         raise UserError(
-            f"`{RUNS_DIR}` should be a directory that can be written to. Found {os.path.abspath(RUNS_DIR)} "
+            f"`{RUNS}` should be a directory that can be written to. Found {os.path.abspath(RUNS)} "
             f"({error.strerror}). Name another place with --out DIR."
         ) from error
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from unisono.errors import UserError
 from unisono.records import StepRecord
 from unisono.report.side_by_side import side_by_side
-from unisono.runfile import new_run_dir, read_run
+from unisono.runfile import RUNS, new_run_dir, read_run
 
 FAULTS = ("duplicated-data",)
 JOB = Path(__file__).with_name("demo_job.py")
@@ -24,7 +24,7 @@ def check_torch() -> None:
 
 def show(fault: str, workers: int, out: str | None) -> str:
     """Trains, and returns the comparison as text."""
-    folder = Path(out) if out else new_run_dir("unisono-runs", "demo")
+    folder = Path(out) if out else new_run_dir(RUNS, "demo")
     healthy = _train(None, workers, folder / "healthy")
     faulty = _train(fault, workers, folder / fault)
     return side_by_side({"healthy": healthy, fault: faulty})

@@ -1,11 +1,12 @@
 """Run directories and the files in them: made, written and read."""
 
 from unisono.errors import RunFileError, RunInUse
-from unisono.runfile._directory import continue_or_create, new_run_dir, planned_run_dir, point_latest_at
+from unisono.runfile._directory import RUNS, continue_or_create, new_run_dir, planned_run_dir, point_latest_at
 from unisono.runfile._reader import Run, read_run, scan
 from unisono.runfile._writer import RunWriter
 
 __all__ = [
+    "RUNS",
     "Run",
     "RunFileError",
     "RunInUse",

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from unisono.runfile._lines import RUN_FILE, AnyPath, lines_of
 
+RUNS = "unisono-runs"
+"""Where runs go unless a place is named."""
+
 LONGEST_NAME = 60
 ATTEMPT = re.compile(rb'\{"type":"\w+","attempt":(\d{1,9})\b')
 
