@@ -118,7 +118,7 @@ def test_without_a_network_everything_but_directions_goes_on(tmp_path):
 def test_a_rank_that_leaves_early_is_not_held_back(tmp_path):
     began = time.monotonic()
     assert started(tmp_path, 2, "leaves_early").returncode != 0
-    assert time.monotonic() - began < 19, "waited for the other rank"
+    assert time.monotonic() - began < 30, "waited for the other rank"
 
 
 @pytest.mark.slow

@@ -151,13 +151,17 @@ def no_network():
 
 
 def leaves_early():
-    """Rank 0 ends while rank 1 has a reading on its way: gloo would wait for it in its destructor."""
+    """Rank 0 ends while rank 1 is late with a step: gloo's destructor would wait for rank 1's part of the reading."""
     model, optimizer, _ = attached()
-    for step in steps(model, optimizer, 50):
-        if step == 40:
-            if dist.get_rank() == 0:
-                sys.exit(3)
-            time.sleep(20)
+    for _ in steps(model, optimizer, 20):
+        pass
+    inputs, labels = batch("perceptron", torch.Generator())
+    cross_entropy(model(inputs), labels).backward()
+    if dist.get_rank() == 1:
+        time.sleep(40)
+    optimizer.step()
+    time.sleep(0.3)
+    sys.exit(3)
 
 
 def hurried():
