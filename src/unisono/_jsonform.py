@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
@@ -119,6 +119,15 @@ def each(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda values: tuple([read(value) for value in _checked_list(values)])
 
 
+def _mapping_of(read: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+    def read_mapping(content: Any) -> dict[str, Any]:
+        if type(content) is dict:
+            return {_read_text(key): read(value) for key, value in content.items()}
+        raise ValueError("should be a JSON object")
+
+    return read_mapping
+
+
 TIME = Codec(_write_time, _read_time)
 CODECS: dict[object, Codec] = {
     int: Codec(_write_int, _read_int),
@@ -133,7 +142,14 @@ CODECS: dict[object, Codec] = {
     tuple[bool | None, ...]: Codec(encode_plain, _row_of(bool, _read_bool)),
     tuple[float | None, ...]: Codec(_write_floats, _row_of(float, _read_float)),
     tuple[tuple[float | None, ...], ...]: Codec(_write_rows, each(_row_of(float, _read_float))),
+    Mapping[str, str]: Codec(encode_plain, _mapping_of(_read_text)),
+    Mapping[str, tuple[str | None, ...]]: Codec(encode_plain, _mapping_of(each(_or_none(_read_text)))),
+    Mapping[str, tuple[int | None, ...]]: Codec(encode_plain, _mapping_of(each(_or_none(_read_int)))),
 }
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 class Form:
@@ -145,9 +161,9 @@ class Form:
         codecs = {f.name: TIME if f.name == "time" else known[hints[f.name]] for f in fields(cls)}
         self._cls = cls
         self._values = attrgetter(*codecs)
-        self._writers = [(f',"{f.name}":', f.default, codecs[f.name].write) for f in fields(cls)]
+        self._writers = [(f',"{f.name}":', _default(f), codecs[f.name].write) for f in fields(cls)]
         self._readers = {name: codec.read for name, codec in codecs.items()}
-        self._required = {f.name for f in fields(cls) if f.default is MISSING}
+        self._required = {f.name for f in fields(cls) if _default(f) is MISSING}
 
     def write(self, record: Any, start: str = "") -> str:
         """The object as text, its first members given as `start`."""

@@ -86,7 +86,7 @@ def _arrow_type(pa: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple:
         return pa.list_(_arrow_type(pa, get_args(hint)[0]))
     plain_type = get_args(hint)[0] if get_args(hint) else hint
-    return {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}[plain_type]
+    return {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}[plain_type]
 
 
 def _output_beside(run: Run, file: str | os.PathLike[str]) -> Path:

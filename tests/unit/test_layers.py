@@ -26,8 +26,10 @@ FLOORS = (
         "gradient_hooks",
         "losses",
     },
-    {"runfile", "plan", "gram", "sketch", "integrations.wrapper"},
-    {"export", "report", "rundir", "probe", "metrics", "integrations"},
+    {"runfile", "plan", "gram", "sketch", "integrations.wrapper", "finding", "fingerprints", "distinct"},
+    {"rules"},
+    {"diagnosis"},
+    {"export", "report", "rundir", "probe", "metrics", "integrations", "testing"},
     {"console", "inert", "lastwords", "runlog", "parcel", "mailbox", "sidechannel", "directions", "rollbook"},
     {"switchyard"},
     {"exchange", "ear"},
@@ -43,11 +45,21 @@ FLOORS = (
 
 TORCH_FREE = {
     "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
-    "report", "startup", "commands", "cli", "__main__", "__init__",
+    "report", "rules", "diagnosis", "finding", "distinct", "testing", "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip
 
 # Imported in a process where `import torch` fails.
-WITHOUT_TORCH = ("unisono", "unisono.records", "unisono.runfile", "unisono.export", "unisono.schedule", "unisono.cli")
+WITHOUT_TORCH = (
+    "unisono",
+    "unisono.rules",
+    "unisono.diagnosis",
+    "unisono.testing",
+    "unisono.records",
+    "unisono.runfile",
+    "unisono.export",
+    "unisono.schedule",
+    "unisono.cli",
+)
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,16 @@ Suffixes give shapes: W = workers of the group in rank order, G = layer groups. 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sized
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias, cast
-
-from unisono._jsonform import Codec, Form, each
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
 
 FORMAT = 1
 
 Floats: TypeAlias = tuple[float | None, ...]
 FloatRows: TypeAlias = tuple[Floats, ...]
+Ints: TypeAlias = tuple[int | None, ...]
+Twins: TypeAlias = tuple[int | None, ...]
+"""For each worker the first worker that holds the same; `None` where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,9 @@ class StepRecord:
     skipped: bool = False
     """The loss scaler (or the user) took no optimizer step."""
 
+    skipped_W: tuple[bool | None, ...] = ()
+    """Only where the workers disagree about it."""
+
     skipped_steps: int = 0
     """How many such steps there have been in this attempt."""
 
@@ -122,6 +123,68 @@ class StepRecord:
     window_cos_W: Floats = ()
     """Leave-one-out cosines of the directions summed since `window_start`."""
 
+    syncs_W: Ints = ()
+    """Synchronised backward passes of the step; empty where every worker had exactly one."""
+
+    backwards_W: Ints = ()
+    """All backward passes of the step; empty where every worker had exactly one."""
+
+    passes_W: Ints = ()
+    """Synchronised backward passes since the start, only where the workers disagree about it."""
+
+    updates_W: Ints = ()
+    """Optimizer steps since the start, only where the workers disagree about it."""
+
+    lr: float | None = None
+    """Learning rate of the optimizer's first group, where all workers agree."""
+
+    lr_W: Floats = ()
+    """Only where the workers disagree."""
+
+    settings_W: Twins = ()
+    """Who shares all of the optimizer's numbers (learning rates, betas, decay) with whom, where not all do."""
+
+    audits: tuple[str, ...] = ()
+    """What was compared bit for bit: `reduced` gradients after all-reduce, `used` ones when the optimizer took them,
+    `weights` after the step, optimizer `state`, `buffers`."""
+
+    part: int = 0
+    parts: int = 0
+    """The comparison covered the `part`-th of `parts` parts of the parameters; 0 parts: nothing was compared."""
+
+    reduced_W: Twins = ()
+    """Who shares the reduced gradients with whom; this and the next four are empty where all workers are equal."""
+
+    used_W: Twins = ()
+    weights_W: Twins = ()
+    state_W: Twins = ()
+    buffers_W: Twins = ()
+    samples_W: Ints = ()
+    """Samples in the step's batches."""
+
+    length_W: Floats = ()
+    """Mean length of the samples, where they are sequences of whole numbers."""
+
+    padding_W: Floats = ()
+    """Share of padding, from an attention mask or the most frequent last token."""
+
+    indexed: int = 0
+    """Workers whose dataset indices are known for this step."""
+
+    compared: int = 0
+    """Workers whose batch contents are known for this step."""
+
+    fresh: bool = False
+    """No worker has had its batch before, as far as it remembers."""
+
+    same_indices_W: Twins = ()
+    """Who read the same dataset indices as whom; this and the next two are empty where no two workers did."""
+
+    same_content_W: Twins = ()
+    same_targets_W: Twins = ()
+    target_rows: int = 0
+    """Distinct rows of the batch's last part on the worker with the fewest: equal labels of few kinds prove little."""
+
 
 @dataclass(frozen=True, slots=True)
 class NoteRecord:
@@ -132,6 +195,11 @@ class NoteRecord:
     step: int
     time: float
     text: str
+    about: str = ""
+    """`missing` (no sign of life), `unheard` (trains, but does not report), `returned`, `directions-lost`,
+    `directions-back`."""
+
+    ranks: Ints = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,78 +230,3 @@ class LocalStep:
     norm: float | None = None
     compute: float | None = None
     seconds: float | None = None
-
-
-Record: TypeAlias = RunRecord | AttemptRecord | StepRecord | NoteRecord | EndRecord | LocalStep
-RECORD_TYPES: dict[str, type[Any]] = {
-    cls.kind: cls for cls in (RunRecord, AttemptRecord, StepRecord, NoteRecord, EndRecord, LocalStep)
-}
-
-
-def to_line(record: Record) -> str:
-    """One line of ASCII JSON without its newline, the record's kind first.
-
-    Fields at their default are left out, floats keep nine significant digits (float32 exactly), times microseconds.
-    """
-    return _FORMS[record.kind].write(record, start=f'"type":"{record.kind}"')
-
-
-def from_line(text: str) -> Record | None:
-    """The record of one line; `None` for a kind that only newer versions know.
-
-    Raises `ValueError` with a short reason for everything else.
-    """
-    content = _parse(text)
-    kind = content.get("type") if type(content) is dict else None
-    if type(kind) is not str:
-        raise ValueError("should be a JSON object with a type")
-    if kind not in _FORMS:
-        return None
-    record = cast(Record, _FORMS[kind].read(content))
-    if type(record) is StepRecord:
-        _check_shapes(record)
-    return record
-
-
-def _parse(text: str) -> Any:
-    try:
-        return _DECODER.decode(text)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("has a key twice")
-    return content
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"has the literal {name}, which is not JSON")
-
-
-def _check_shapes(record: StepRecord) -> None:
-    sizes: dict[str, int] = {}
-    for name, outer, inner in _SHAPES:
-        values = getattr(record, name)
-        if values:
-            _check_size(sizes, name, outer, values)
-        if inner:
-            for row in values:
-                _check_size(sizes, name, inner, row)
-
-
-def _check_size(sizes: dict[str, int], name: str, letter: str, values: Sized) -> None:
-    if sizes.setdefault(letter, len(values)) != len(values):
-        raise ValueError(f"{name} has another length than the other {letter} fields")
-
-
-_WORKERS = Form(WorkerFacts)
-_WORKER_LIST = Codec(
-    write=lambda workers: f"[{','.join(map(_WORKERS.write, workers))}]",
-    read=each(_WORKERS.read),
-)
-_FORMS = {kind: Form(cls, {tuple[WorkerFacts, ...]: _WORKER_LIST}) for kind, cls in RECORD_TYPES.items()}
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
-_SHAPES = [(f.name, *shape.groups()) for f in fields(StepRecord) if (shape := re.search("_([WG])([WG]?)$", f.name))]

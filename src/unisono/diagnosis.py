@@ -1,0 +1,118 @@
+"""Runs the rules over a stream of records and puts their findings in order: one fault, one leading finding.
+
+The same class listens live and replays a file, record by record, so both give the same findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from unisono.finding import SEVERITIES, Finding
+from unisono.records import Record
+from unisono.rules import RULES, Rule
+from unisono.rules._rule import Case
+from unisono.rules._scene import Scene
+
+
+class Diagnosis:
+    def __init__(self, ignore: Sequence[str] = ()) -> None:
+        self.scene = Scene()
+        self.ignore = frozenset(ignore)
+        self._rules: list[Rule] = [rule() for rule in RULES]
+        self._said: dict[str, str] = {}
+
+    def see(self, record: Record) -> None:
+        self.scene.see(record)
+        for rule in self._rules:
+            rule.see(record, self.scene)
+
+    def news(self) -> list[Finding]:
+        """Leading findings that have not been told yet, or have become graver since."""
+        fresh = [found for found in self.findings() if _graver(found.severity, self._said.get(found.code))]
+        self._said |= {found.code: found.severity for found in fresh}
+        return fresh
+
+    def findings(self) -> list[Finding]:
+        """The leading findings, gravest and earliest first; those they explain are attached to them."""
+        found = {rule.code: finding for rule in self._rules if (finding := rule.finding(self.scene))}
+        explained = self._explained(found)
+        leading = [
+            _with_symptoms(finding, [found[code] for code in sorted(explained) if explained[code] == finding.code])
+            for code, finding in found.items()
+            if code not in explained and code not in self.ignore
+        ]
+        return sorted(leading, key=lambda one: (one.state != "open", -SEVERITIES.index(one.severity), one.first_step))
+
+    def muted(self) -> dict[str, int]:
+        """Codes that were ignored although their rule found something, with the first step."""
+        cases = {rule.code: rule.case for rule in self._rules if rule.code in self.ignore}
+        return {code: case.first_step for code, case in cases.items() if case is not None}
+
+    def checks(self) -> dict[str, str]:
+        return {rule.code: self._check(rule) for rule in self._rules}
+
+    def last_healthy_step(self) -> int | None:
+        """The last step before the first grave finding; the newest step where there is none."""
+        grave = [found for found in self.findings() if found.at_least("warning")]
+        if not grave:
+            return self.scene.step if self.scene.steps else None
+        codes = {found.code for found in grave}
+        last = min(_last_good(rule.case) for rule in self._rules if rule.case is not None and rule.code in codes)
+        return last if last >= 0 else None
+
+    def _explained(self, found: dict[str, Finding]) -> dict[str, str]:
+        """Each finding that another one explains, and by which: the cause of a cause where they form a chain."""
+        direct: dict[str, str] = {}
+        for rule in self._rules:
+            for symptom in rule.explains:
+                if _covers(found.get(rule.code), found.get(symptom)):
+                    direct.setdefault(symptom, rule.code)
+        return {symptom: _root(symptom, direct) for symptom in direct}
+
+    def _check(self, rule: Rule) -> str:
+        if rule.code in self.ignore:
+            return "off"
+        if rule.case is not None:
+            return "found"
+        return "passed" if rule.checks else f"not-yet-possible: needs {rule.needs}"
+
+
+def diagnose(records: Iterable[Record], ignore: Sequence[str] = ()) -> Diagnosis:
+    diagnosis = Diagnosis(ignore)
+    for record in records:
+        diagnosis.see(record)
+    return diagnosis
+
+
+def _graver(severity: str, said: str | None) -> bool:
+    return said is None or SEVERITIES.index(severity) > SEVERITIES.index(said)
+
+
+def _last_good(case: Case) -> int:
+    before = case.first_step - 1
+    return before if case.last_good is None else min(case.last_good, before)
+
+
+def _covers(cause: Finding | None, symptom: Finding | None) -> bool:
+    """A finding explains only what is no graver than itself and was not over before it began."""
+    if cause is None or symptom is None:
+        return False
+    ended = symptom.state == "resolved" and symptom.last_step < cause.first_step
+    return not ended and cause.at_least(symptom.severity)
+
+
+def _root(symptom: str, direct: dict[str, str]) -> str:
+    seen = {symptom}
+    cause = direct[symptom]
+    while cause in direct and cause not in seen:
+        seen.add(cause)
+        cause = direct[cause]
+    return cause
+
+
+def _with_symptoms(finding: Finding, symptoms: list[Finding]) -> Finding:
+    if not symptoms:
+        return finding
+    told = "; ".join(f"{symptom.code} {symptom.slug} since step {symptom.first_step}" for symptom in symptoms)
+    return replace(finding, evidence={**finding.evidence, "symptoms": told})

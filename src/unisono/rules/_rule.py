@@ -1,0 +1,143 @@
+"""What a rule is: a title, a meaning, causes and remedies, and what it looks for in the stream of records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from unisono.finding import SEVERITIES, Cause, Finding
+from unisono.rules._scene import Scene
+
+Number = float | int | str
+CLEARED_AFTER = 3
+"""Checks in a row without the fault after which it counts as resolved."""
+
+
+@dataclass(slots=True)
+class Case:
+    """What a rule holds against a run."""
+
+    severity: str
+    first_step: int
+    last_step: int
+    last_good: int | None
+    """The last step at which the same check had passed; `None` if it never had."""
+
+    ranks: set[int] = field(default_factory=set)
+    causes: dict[str, float] = field(default_factory=dict)
+    evidence: dict[str, Number] = field(default_factory=dict)
+    why: str = ""
+    cleared: int = 0
+
+
+class Rule:
+    """The docstring of a rule is its title.
+
+    A rule looks at records through methods named after their kinds: `on_step`, `on_facts`, `on_replicas`,
+    `on_coverage`, `on_streams`, `on_batch`, `on_note`, `on_attempt`, each `(record, scene) -> None`. Workers are
+    positions in W fields there; `scene.ranks(workers)` gives their numbers.
+    """
+
+    code: ClassVar[str]
+    slug: ClassVar[str]
+    severity: ClassVar[str]
+    """The highest this rule may give."""
+
+    pattern: ClassVar[str | None] = None
+    """What the manuals call it."""
+
+    source: ClassVar[str]
+    """Where this is known from: a manual's section, a public report, a paper."""
+
+    meaning: ClassVar[str]
+    """What it means and how it is found, for `unisono explain`: a short paragraph for an engineer in a hurry."""
+
+    correction: ClassVar[str] = ""
+    """Where the manuals' advice is wrong, and what is right."""
+
+    needs: ClassVar[str]
+    """What must have been seen before this can be checked."""
+
+    causes: ClassVar[Mapping[str, str]]
+    """Slug to text, the usual order first."""
+
+    remedies: ClassVar[Mapping[str, Sequence[str]]]
+    """For each cause what to do, in the imperative, naming the call or argument to change."""
+
+    explains: ClassVar[tuple[str, ...]] = ()
+    """Codes of findings that are symptoms of this one."""
+
+    def __init__(self) -> None:
+        self.case: Case | None = None
+        self.checks = 0
+        self._last_good: int | None = None
+
+    @classmethod
+    def title(cls) -> str:
+        return (cls.__doc__ or cls.slug).strip()
+
+    def see(self, record: Any, scene: Scene) -> None:
+        look = getattr(self, f"on_{record.kind}", None)
+        if look is not None:
+            look(record, scene)
+
+    def report(
+        self,
+        step: int,
+        scene: Scene,
+        *,
+        why: str,
+        causes: Mapping[str, float],
+        workers: Sequence[int] = (),
+        severity: str | None = None,
+        evidence: Mapping[str, Number] | None = None,
+        since: int | None = None,
+    ) -> None:
+        """The fault was seen at `step`: opens a case or adds to it. The latest evidence and the gravest word count.
+
+        :param causes: Slug of a cause to its confidence in (0, 1].
+        :param since: The step at which it began, where that is known to be earlier.
+        """
+        self.checks += 1
+        severity = severity or self.severity
+        case = self.case
+        if case is None:
+            case = self.case = Case(severity, step if since is None else since, step, self._last_good)
+        case.severity = max(case.severity, severity, key=SEVERITIES.index)
+        case.last_step = max(case.last_step, step)
+        case.ranks |= set(scene.ranks(workers))
+        case.causes = case.causes | {slug: max(sure, case.causes.get(slug, 0.0)) for slug, sure in causes.items()}
+        case.evidence |= dict(evidence or {})
+        case.why = why
+        case.cleared = 0
+
+    def passed(self, step: int) -> None:
+        """The check was possible at `step` and found nothing."""
+        self.checks += 1
+        self._last_good = step
+        if self.case is not None:
+            self.case.cleared += 1
+
+    def finding(self, scene: Scene) -> Finding | None:
+        case = self.case
+        if case is None:
+            return None
+        ordered = sorted(case.causes, key=lambda slug: (-case.causes[slug], list(self.causes).index(slug)))
+        ranks = tuple(sorted(case.ranks))
+        return Finding(
+            code=self.code,
+            slug=self.slug,
+            title=self.title(),
+            severity=case.severity,
+            state="resolved" if case.cleared >= CLEARED_AFTER else "open",
+            first_step=case.first_step,
+            last_step=case.last_step,
+            ranks=ranks,
+            where=scene.where(ranks),
+            why=case.why,
+            evidence=dict(case.evidence),
+            causes=tuple(Cause(slug, self.causes[slug], round(case.causes[slug], 2)) for slug in ordered),
+            remedies=tuple(dict.fromkeys(step for slug in ordered for step in self.remedies.get(slug, ()))),
+            pattern=self.pattern,
+        )

@@ -1,0 +1,82 @@
+"""What is known of a run so far, for all rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from unisono.records import AttemptRecord, FactsRecord
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.attempt: AttemptRecord | None = None
+        self.step = -1
+        """The newest step."""
+
+        self.steps = 0
+        self._facts: dict[str, FactsRecord] = {}
+        self._places: dict[int, str] = {}
+
+    def see(self, record: Any) -> None:
+        if record.kind == "attempt":
+            self.attempt = record
+            self._facts.clear()
+            self._places |= {worker.rank: f"{worker.host} {worker.device}" for worker in record.workers}
+        elif record.kind == "facts":
+            self._facts[record.topic] = record
+        elif record.kind == "step":
+            self.step = max(self.step, record.step)
+            self.steps += 1
+
+    @property
+    def world(self) -> int:
+        return self.attempt.world if self.attempt is not None else 0
+
+    def facts(self, topic: str) -> FactsRecord | None:
+        """The newest facts about a topic in this attempt."""
+        return self._facts.get(topic)
+
+    def fact(self, topic: str, name: str) -> str | None:
+        """A fact that all workers agree on."""
+        facts = self._facts.get(topic)
+        return None if facts is None else facts.same.get(name)
+
+    def ranks(self, workers: Sequence[int]) -> tuple[int, ...]:
+        """The launcher's numbers of workers."""
+        known = self.attempt.workers if self.attempt is not None else ()
+        return tuple(known[worker].rank if worker < len(known) else worker for worker in workers)
+
+    def where(self, ranks: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self._places[rank] for rank in ranks if rank in self._places)
+
+
+def minority(values_W: Sequence[Any]) -> list[int]:
+    """The workers that differ from what more than half of them hold; empty where there is no such majority.
+
+    `None` is no value. With two workers nobody is in the minority.
+    """
+    known = [value for value in values_W if value is not None]
+    if not known:
+        return []
+    most, count = Counter(known).most_common(1)[0]
+    if 2 * count <= len(known):
+        return []
+    return [worker for worker, value in enumerate(values_W) if value is not None and value != most]
+
+
+def sharing(twins_W: Sequence[int | None]) -> list[int]:
+    """The workers that share with another one."""
+    count = Counter(first for first in twins_W if first is not None)
+    return [worker for worker, first in enumerate(twins_W) if first is not None and count[first] > 1]
+
+
+def spoken(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1 and 2`, `ranks 0, 1, 2 and 37 more`."""
+    names = [str(rank) for rank in ranks]
+    if len(names) > 8:
+        names = [*names[:6], f"{len(names) - 6} more"]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,92 @@
+"""UN101: equal batches on several workers."""
+
+from __future__ import annotations
+
+from unisono.records import StepRecord
+from unisono.rules._rule import Rule
+from unisono.rules._scene import Scene, sharing, spoken
+
+ENOUGH_STEPS = 2
+ENOUGH_TARGET_ROWS = 16
+"""Equal targets of augmented inputs prove something when they have varied this much."""
+
+TINY_BATCHES = 2
+"""Below this many batches per worker in the whole dataset, a sampler's padding repeats samples across workers."""
+
+
+class DuplicatedData(Rule):
+    """Several workers load the same data"""
+
+    code, slug, severity = "UN101", "duplicated-data", "critical"
+    pattern = "Abnormally High; Near-Zero Constant; Data Duplication"
+    source = "direction consistency manual, section 3; loss dispersion manual, section 4; huggingface/datasets#5360"
+    meaning = (
+        "The workers named have read the same samples at the same steps, so their gradients are copies of each other "
+        "and together they are worth one worker. It is found by comparing the dataset indices and the contents of the "
+        "workers' batches, not by a high cosine: gradients of different data can agree closely early in training."
+    )
+    needs = "two batches per worker from a DataLoader, or tensors as inputs of the wrapped model"
+    causes = {
+        "sampler-rank": "the sampler was given the same rank (or one replica) on several workers",
+        "no-distributed-sampler": "the loader has no DistributedSampler, and all workers shuffle with the same seed",
+        "iterable-not-sharded": "every worker goes through the whole iterable dataset",
+        "same-source": "the workers read, or draw with the same seed, from the same source",
+    }
+    remedies = {
+        "sampler-rank": ("give the sampler rank=dist.get_rank() and num_replicas=dist.get_world_size()",),
+        "no-distributed-sampler": ("pass sampler=DistributedSampler(dataset) to the DataLoader, without shuffle=True",),
+        "iterable-not-sharded": ("in the dataset's __iter__, yield only every world_size-th sample, from the rank on",),
+        "same-source": ("select a different part of the data by dist.get_rank() on every worker",),
+    }
+    explains = ("UN106", "UN201", "UN102", "UN405")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps = 0
+        self._rows = 0
+
+    def on_step(self, record: StepRecord, scene: Scene) -> None:
+        if not record.compared and not record.indexed:
+            return
+        shared = sharing(record.same_content_W)
+        by_targets = not shared and bool(sharing(record.same_indices_W) and sharing(record.same_targets_W))
+        shared = sharing(record.same_targets_W) if by_targets else shared
+        if not shared:
+            self._steps = self._rows = 0
+            self.passed(record.step)
+            return
+        if not record.fresh:
+            return
+        self._steps += 1
+        self._rows += max(0, record.target_rows - 1)
+        if self._steps >= ENOUGH_STEPS and (not by_targets or self._rows >= ENOUGH_TARGET_ROWS):
+            self._accuse(record, scene, shared)
+
+    def _accuse(self, record: StepRecord, scene: Scene, shared: list[int]) -> None:
+        tiny = _is_tiny(record, scene)
+        self.report(
+            record.step,
+            scene,
+            why=f"{spoken(scene.ranks(shared))} had equal batches in {self._steps} steps in a row",
+            causes=_causes(scene),
+            workers=shared,
+            severity="info" if tiny else "critical",
+            evidence={"equal_steps": self._steps} | ({} if record.cos_min is None else {"cos_min": record.cos_min}),
+            since=record.step - self._steps + 1,
+        )
+
+
+def _is_tiny(record: StepRecord, scene: Scene) -> bool:
+    size, batch = scene.fact("loader", "dataset"), max((n or 0 for n in record.samples_W), default=0)
+    return size is not None and int(size) <= TINY_BATCHES * batch * scene.world
+
+
+def _causes(scene: Scene) -> dict[str, float]:
+    facts = scene.facts("loader")
+    if facts is None:
+        return {"same-source": 0.8}
+    if facts.same.get("dataset kind") == "iterable":
+        return {"iterable-not-sharded": 0.95}
+    if "sampler rank" in {**facts.same, **facts.differ}:
+        return {"sampler-rank": 0.95}
+    return {"no-distributed-sampler": 0.9}
