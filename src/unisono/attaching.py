@@ -6,6 +6,7 @@ import os
 import re
 import weakref
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.console import Console
+from unisono.finding import Finding
 from unisono.inert import InertMonitor
 from unisono.integrations.ddp import DDPWrapper
 from unisono.integrations.wrapper import PlainModule, Wrapper
 from unisono.monitor import Monitor
+from unisono.rules import RULES
 from unisono.runlog import short
 from unisono.schedule import DEFAULT, Schedule, every
+from unisono.settings import Settings
 
 OLDEST_TORCH = (2, 6)
 _monitors_of_group: Counter[tuple[int, ...]] = Counter()
@@ -30,8 +34,11 @@ def attach(
     model: nn.Module,
     optimizer: Any = None,
     *,
+    loader: Any = None,
     run_dir: str | os.PathLike[str] | None = None,
     schedule: Schedule | None = None,
+    ignore: Sequence[str] = (),
+    on_finding: Callable[[Finding], None] | None = None,
     first_step: int = 0,
 ) -> Monitor | InertMonitor:
     """
@@ -39,8 +46,11 @@ def attach(
 
     :param optimizer: Checked to hold the model's parameters. Without a torch optimizer, end each step with
         `monitor.step()`.
+    :param loader: Your data loader, where it is not torch's own: its sampler's settings are compared between ranks.
     :param run_dir: The run's directory; one that exists is continued as a new attempt.
     :param schedule: When gradients are heard; by default every step up to 500, then within 0.5 % of the step time.
+    :param ignore: Codes of findings to keep quiet about, as in `["UN105"]`; they are still counted.
+    :param on_finding: Called with each new finding, on rank 0, from unisono's own thread.
     :param first_step: The number of the first step, when training resumes.
     """
     if os.environ.get("UNISONO", "").lower() == "off":
@@ -50,6 +60,7 @@ def attach(
         raise TypeError(f"`model` should be a torch module. Found {type(model).__name__}. Attach to the wrapped model.")
     if optimizer is not None:
         _check_optimizer(model, optimizer)
+    ignored = _ignored(ignore)
     wrapper = _wrapper_of(model)
     if wrapper is None:
         return InertMonitor()
@@ -57,7 +68,8 @@ def attach(
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
     try:
-        monitor = Monitor(wrapper, schedule or _scheduled(), run_dir, first_step, nth)
+        settings = Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding)
+        monitor = Monitor(wrapper, settings, nth)
     except Exception as error:
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
         Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
@@ -107,6 +119,19 @@ def _scheduled() -> Schedule:
     if interval and not interval.isdecimal():
         raise ValueError(f"`UNISONO_EVERY` should be a number of steps. Found `{interval}`. Unset it or correct it.")
     return every(int(interval)) if interval else DEFAULT
+
+
+def _ignored(codes: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(codes, str):
+        codes = [codes]
+    codes = [*codes, *filter(None, os.environ.get("UNISONO_IGNORE", "").split(","))]
+    known = {rule.code for rule in RULES}
+    unknown = [code for code in codes if code not in known]
+    if unknown:
+        raise ValueError(
+            f"`ignore` should hold codes of findings, as in `UN105`. Found `{unknown[0]}`. See: unisono explain"
+        )
+    return tuple(codes)
 
 
 def _check_torch() -> None:

@@ -5,11 +5,11 @@ The same class listens live and replays a file, record by record, so both give t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from unisono.finding import SEVERITIES, Finding
-from unisono.records import Record
+from unisono.records import RECORD_TYPES, Record
 from unisono.rules import RULES, Rule
 from unisono.rules._rule import Case
 from unisono.rules._scene import Scene
@@ -20,12 +20,15 @@ class Diagnosis:
         self.scene = Scene()
         self.ignore = frozenset(ignore)
         self._rules: list[Rule] = [rule() for rule in RULES]
+        self._looks: dict[str, list[Callable[[Record, Scene], None]]] = {
+            kind: [look for rule in self._rules if (look := getattr(rule, f"on_{kind}", None))] for kind in RECORD_TYPES
+        }
         self._said: dict[str, str] = {}
 
     def see(self, record: Record) -> None:
         self.scene.see(record)
-        for rule in self._rules:
-            rule.see(record, self.scene)
+        for look in self._looks[record.kind]:
+            look(record, self.scene)
 
     def news(self) -> list[Finding]:
         """Leading findings that have not been told yet, or have become graver since."""
@@ -36,7 +39,7 @@ class Diagnosis:
     def findings(self) -> list[Finding]:
         """The leading findings, gravest and earliest first; those they explain are attached to them."""
         found = {rule.code: finding for rule in self._rules if (finding := rule.finding(self.scene))}
-        explained = self._explained(found)
+        explained = explain(found, {rule.code: rule.case for rule in self._rules if rule.case is not None})
         leading = [
             _with_symptoms(finding, [found[code] for code in sorted(explained) if explained[code] == finding.code])
             for code, finding in found.items()
@@ -60,15 +63,6 @@ class Diagnosis:
         codes = {found.code for found in grave}
         last = min(_last_good(rule.case) for rule in self._rules if rule.case is not None and rule.code in codes)
         return last if last >= 0 else None
-
-    def _explained(self, found: dict[str, Finding]) -> dict[str, str]:
-        """Each finding that another one explains, and by which: the cause of a cause where they form a chain."""
-        direct: dict[str, str] = {}
-        for rule in self._rules:
-            for symptom in rule.explains:
-                if _covers(found.get(rule.code), found.get(symptom)):
-                    direct.setdefault(symptom, rule.code)
-        return {symptom: _root(symptom, direct) for symptom in direct}
 
     def _check(self, rule: Rule) -> str:
         if rule.code in self.ignore:
@@ -94,25 +88,45 @@ def _last_good(case: Case) -> int:
     return before if case.last_good is None else min(case.last_good, before)
 
 
-def _covers(cause: Finding | None, symptom: Finding | None) -> bool:
-    """A finding explains only what is no graver than itself and was not over before it began."""
-    if cause is None or symptom is None:
-        return False
+def explain(found: Mapping[str, Finding], cases: Mapping[str, Case]) -> dict[str, str]:
+    """Each finding that another one explains, and by which: the cause of a cause where they form a chain.
+
+    What began earlier explains what began later, so that two that explain each other do not both disappear.
+    """
+    direct: dict[str, str] = {}
+    for cause in sorted(found, key=lambda code: (found[code].first_step, code)):
+        for symptom in _EXPLAINS[cause]:
+            covered = symptom in found and _covers(found[cause], found[symptom], cases[cause].last_good)
+            if covered and symptom not in direct and _root(cause, direct) != symptom:
+                direct[symptom] = cause
+    return {symptom: _root(symptom, direct) for symptom in direct}
+
+
+def _covers(cause: Finding, symptom: Finding, last_good: int | None) -> bool:
+    """A finding explains only what is no graver than itself, came when it may have been there, and was not over."""
+    too_early = last_good is not None and symptom.first_step <= last_good
     ended = symptom.state == "resolved" and symptom.last_step < cause.first_step
-    return not ended and cause.at_least(symptom.severity)
+    return not too_early and not ended and cause.at_least(symptom.severity)
 
 
-def _root(symptom: str, direct: dict[str, str]) -> str:
-    seen = {symptom}
-    cause = direct[symptom]
-    while cause in direct and cause not in seen:
-        seen.add(cause)
-        cause = direct[cause]
-    return cause
+def _root(code: str, direct: Mapping[str, str]) -> str:
+    while code in direct:
+        code = direct[code]
+    return code
 
 
 def _with_symptoms(finding: Finding, symptoms: list[Finding]) -> Finding:
+    """A fault that is gone stays open as long as the damage that it has done."""
     if not symptoms:
         return finding
     told = "; ".join(f"{symptom.code} {symptom.slug} since step {symptom.first_step}" for symptom in symptoms)
-    return replace(finding, evidence={**finding.evidence, "symptoms": told})
+    damaged = any(symptom.state == "open" and symptom.at_least("warning") for symptom in symptoms)
+    return replace(
+        finding,
+        evidence={**finding.evidence, "symptoms": told},
+        state="open" if damaged else finding.state,
+        last_step=max(one.last_step for one in (finding, *symptoms)) if damaged else finding.last_step,
+    )
+
+
+_EXPLAINS = {rule.code: rule.explains for rule in RULES}

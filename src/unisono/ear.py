@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unisono.clock import Mark, clock_for
 from unisono.deferred import plain, sum_of
+from unisono.evidence.witness import Witness
 from unisono.gradient_hooks import GradientHooks
 from unisono.guard import guarded
 from unisono.integrations.wrapper import Wrapper
@@ -22,13 +23,15 @@ from unisono.losses import StepLoss
 from unisono.parcel import Parcel
 from unisono.plan import Plan
 from unisono.probe import Hearing, Probe
+from unisono.taps import Listener
 
 
-class Ear:
+class Ear(Listener):
     def __init__(
         self,
         wrapper: Wrapper,
         probe: Probe,
+        witness: Witness,
         share: list[int],
         plan: Plan,
         submit: Callable[[Parcel], None],
@@ -40,6 +43,7 @@ class Ear:
         self.pid = os.getpid()
         self.spent = 0.0
         self._wrapper, self._probe, self._plan, self._submit, self._complain = wrapper, probe, plan, submit, complain
+        self._witness = witness
         self._clock = clock_for(probe.device)
         self._share = share
         self._mine = {id(parameter) for parameter in probe.parameters}
@@ -50,6 +54,7 @@ class Ear:
         self._began: Mark = self._clock.mark()
         self._loss = StepLoss(complain)
         self._reset()
+        witness.step_is(first_step)
 
     def _reset(self) -> None:
         self._backwards = 0
@@ -138,6 +143,7 @@ class Ear:
         self._backwards += 1
         self._syncs += self._syncing
         self._loss.accept()
+        self._witness.backward_counted(self._syncing)
         if self._loss.scale is not None:
             self._scale = self._loss.scale
         if listened:
@@ -166,11 +172,11 @@ class Ear:
             self._clip_norm = plain(norm)
 
     @guarded
-    def optimizer_begins(self, parameters: list[Tensor]) -> None:
+    def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
         self._in_optimizer = self._in_optimizer or self._owns(parameters)
 
     @guarded
-    def optimizer_stepped(self, parameters: list[Tensor]) -> None:
+    def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if not self._owns(parameters):
             self._foreign_step = self._backwards > 0
             return
@@ -185,7 +191,7 @@ class Ear:
         return missed
 
     @guarded
-    def scaler_stepped(self, parameters: list[Tensor]) -> None:
+    def scaler_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._backwards and self._owns(parameters):
             self._end_step(skipped=True)
 
@@ -199,7 +205,9 @@ class Ear:
 
     def _end_step(self, skipped: bool) -> None:
         ended = self._clock.mark()
-        cost, self._charged = self.spent - self._charged, self.spent
+        statement = self._witness.statement(self._backwards, self._syncs)
+        spent = self.spent + self._witness.spent
+        cost, self._charged = spent - self._charged, spent
         parcel = Parcel(
             step=self.step,
             time=time.time(),
@@ -217,8 +225,10 @@ class Ear:
             witness=self._finite_sum,
             reduced_share=self._reduced if self._syncs == 1 else None,
             hearing=self._hearing,
+            statement=statement,
         )
         self.step += 1
+        self._witness.step_is(self.step)
         self._began = ended
         self._reset()
         self._submit(parcel.send(self._probe.device))

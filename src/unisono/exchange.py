@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from unisono.directions import Format
-from unisono.mailbox import Mailbox
+from unisono.evidence.testimony import Testimony
+from unisono.mailbox import Mailbox, Message
 from unisono.parcel import Parcel
 from unisono.plan import Announcement, Plan
 from unisono.sidechannel import Payload
@@ -23,6 +24,9 @@ from unisono.switchyard import Switchyard
 TURN = 0.02
 UNASKED = 0.25
 """Seconds between looks at the store while nothing is under way."""
+
+SIGN_OF_LIFE = 1.0
+"""Seconds after which a rank posts an empty letter."""
 
 LONGEST_QUEUE = 256
 LONGEST_OUTBOX = 1_000
@@ -54,6 +58,7 @@ class Exchange:
         keep: Callable[[LocalSignal], None],
         complain: Callable[[str], None],
         root: Root | None,
+        leave_ring: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
         self.mailbox, self.switchyard, self.plan = mailbox, switchyard, plan
@@ -66,10 +71,13 @@ class Exchange:
         """Where the run is written; rank 0 tells the others."""
 
         self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
-        self._finished = finished
+        self._leave_ring, self._finished = leave_ring, finished
+        self._testimony = Testimony()
         self._patience = FAREWELL
         self._queue: deque[Parcel] = deque()
         self._outbox: deque[LocalSignal] = deque(maxlen=LONGEST_OUTBOX)
+        self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
+        self._posted = 0.0
         self._greeted = False
         self._looked = 0.0
         self._closing = threading.Event()
@@ -137,9 +145,10 @@ class Exchange:
         while self._queue and self._queue[0].ready():
             parcel = self._queue.popleft()
             try:
-                signal = parcel.signal()
+                signal, messages = self._testimony.take(parcel)
                 self._keep(signal)
                 self._outbox.append(signal)
+                self._messages += messages
                 if parcel.due:
                     self._send_directions(parcel, signal)
             finally:
@@ -157,10 +166,13 @@ class Exchange:
             self._root.awaits(parcel.step)
 
     def _post(self, last: bool = False) -> bool:
-        posting = bool(self._outbox) or last
+        now = time.monotonic()
+        posting = bool(self._outbox or self._messages) or last or now - self._posted > SIGN_OF_LIFE
         if posting:
-            self.mailbox.send(self._outbox, last)
+            self.mailbox.send(self._outbox, list(self._messages), last)
             self._outbox.clear()
+            self._messages.clear()
+            self._posted = now
         return posting
 
     def _hear_announcements(self) -> None:
@@ -171,6 +183,18 @@ class Exchange:
         self.plan.apply(announcement)
         if announcement.era is not None:
             self.switchyard.begin(announcement.era, announcement.start)
+        if announcement.keep:
+            self._leave_ring()
+        self._messages += self._answers(announcement)
+
+    def _answers(self, announcement: Announcement) -> list[Message]:
+        """What this rank remembers of what it is asked for."""
+        answers = []
+        if announcement.audit_of is not None:
+            answers.append(self._testimony.audit_of(announcement.audit_of))
+        if announcement.batch_of is not None and announcement.worker == self.mailbox.rank:
+            answers.append(self._testimony.batch_of(announcement.batch_of, announcement.worker))
+        return [answer for answer in answers if answer is not None]
 
     def exchange_directions(self) -> None:
         for step, payload_W in self.switchyard.turn():
@@ -183,6 +207,7 @@ class Exchange:
         deadline = time.monotonic() + self._patience
         self._open_parcels()
         self._greet()
+        self._messages += self._testimony.last_words()
         self._post(last=True)
         if self._root is not None:
             self._root.farewell(self, deadline)

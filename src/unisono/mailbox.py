@@ -11,9 +11,9 @@ import json
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,19 +21,30 @@ from weakref import WeakKeyDictionary
 import torch.distributed
 
 from unisono.plan import Announcement
-from unisono.signals import LocalSignal, pack, unpack
+from unisono.signals import LocalSignal
+from unisono.wire import pack, unpack
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 SLOTS = 64
 GREETING_PATIENCE = 10.0
 """Seconds after which a rank that has not called `attach` is no longer waited for."""
 
-_HEADER = struct.Struct("<4sIqB")
-_MAGIC = b"uni1"
-_EMPTY = _HEADER.pack(_MAGIC, 0, -1, 0)
+_HEADER = struct.Struct("<4sIqBQ")
+_MAGIC = b"uni2"
+_EMPTY = _HEADER.pack(_MAGIC, 0, -1, 0, 0)
 _lock = threading.Lock()
 _shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _spare: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    signals: list[LocalSignal]
+    messages: list[Message]
+    """Evidence that is not part of a step's signal."""
 
 
 class Stores:
@@ -86,7 +97,7 @@ def wait_for_greetings(store: Any, world: int) -> None:
 
 class Mailbox:
     def __init__(self, open_store: Callable[[], Any], rank: int, world: int) -> None:
-        self._open_store, self._rank, self._world = open_store, rank, world
+        self._open_store, self.rank, self._world = open_store, rank, world
         self.sent = 0
         self._read = [0] * world
         self._announced = 0
@@ -100,8 +111,8 @@ class Mailbox:
 
     def greet(self, facts: dict[str, Any]) -> None:
         for slot in range(SLOTS):
-            self._store.set(f"m/{self._rank}/{slot}", _EMPTY)
-        self._store.set(f"hello/{self._rank}", json.dumps(facts))
+            self._store.set(f"m/{self.rank}/{slot}", _EMPTY)
+        self._store.set(f"hello/{self.rank}", json.dumps(facts))
 
     def greetings(self) -> dict[int, dict[str, Any]]:
         """Facts of the ranks that have called `attach` so far."""
@@ -115,23 +126,26 @@ class Mailbox:
         facts: dict[str, Any] | None = json.loads(self._store.get("run")) if self._store.check(["run"]) else None
         return facts
 
-    def send(self, signals: Iterable[LocalSignal], last: bool = False) -> None:
-        header = _HEADER.pack(_MAGIC, self._world, self.sent, last)
-        self._store.set(f"m/{self._rank}/{self.sent % SLOTS}", header + b"".join(map(pack, signals)))
+    def send(self, signals: Iterable[LocalSignal], messages: Sequence[Message] = (), last: bool = False) -> None:
+        body = b"".join(map(pack, signals))
+        header = _HEADER.pack(_MAGIC, self._world, self.sent, last, len(body))
+        told = json.dumps(messages).encode() if messages else b""
+        self._store.set(f"m/{self.rank}/{self.sent % SLOTS}", header + body + told)
         self.sent += 1
 
-    def collect(self, ranks: list[int]) -> tuple[dict[int, list[LocalSignal]], int]:
-        """New signals of `ranks`, one message each, and how many messages were overwritten before they were read."""
+    def collect(self, ranks: list[int]) -> tuple[dict[int, Letter], int]:
+        """New letters of `ranks`, one each, and how many were overwritten before they were read."""
         letters = self._store.multi_get([f"m/{rank}/{self._read[rank] % SLOTS}" for rank in ranks])
-        fresh: dict[int, list[LocalSignal]] = {}
+        fresh: dict[int, Letter] = {}
         lost = 0
         for rank, letter in zip(ranks, letters, strict=True):
-            magic, world, number, last = _HEADER.unpack_from(letter)
+            magic, world, number, last, size = _HEADER.unpack_from(letter)
             if magic != _MAGIC or number < self._read[rank] or world != self._world:
                 continue
             lost += number - self._read[rank]
             self._read[rank] = number + 1
-            fresh[rank] = list(unpack(letter[_HEADER.size :]))
+            body, told = letter[_HEADER.size : _HEADER.size + size], letter[_HEADER.size + size :]
+            fresh[rank] = Letter(list(unpack(body)), json.loads(told) if told else [])
             if last:
                 self.left.add(rank)
         return fresh, lost

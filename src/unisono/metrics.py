@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unisono import gram
+from unisono.evidence.comparison import compare
 from unisono.records import Floats, StepRecord
 from unisono.signals import LocalSignal, RollCall
 
@@ -57,6 +58,7 @@ def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -
         skipped_steps=memory.skipped_steps,
         **cheap,
         **heard,
+        **compare(roll),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import platform
 import socket
+import sys
 from collections import deque
 from typing import Any
 
@@ -16,15 +18,19 @@ from unisono import __version__, lastwords, taps
 from unisono.console import Console
 from unisono.directions import Format
 from unisono.ear import Ear
+from unisono.evidence.auditor import Auditor
+from unisono.evidence.witness import Witness
 from unisono.exchange import FAREWELL, Exchange
+from unisono.finding import Finding
 from unisono.integrations.wrapper import Wrapper
+from unisono.live import LiveDiagnosis
 from unisono.mailbox import Mailbox, Stores, wait_for_greetings
 from unisono.plan import Plan
 from unisono.probe import Probe
 from unisono.records import LocalStep
 from unisono.runlog import RunLog, write_ring
-from unisono.schedule import Schedule
 from unisono.scribe import Scribe
+from unisono.settings import Settings
 from unisono.sidechannel import SideChannel
 from unisono.signals import LocalSignal
 from unisono.switchyard import Switchyard
@@ -37,9 +43,8 @@ CRASH_PATIENCE = 0.5
 class Monitor:
     """Listens to one model on this rank until it is closed. Also a context manager."""
 
-    def __init__(
-        self, wrapper: Wrapper, schedule: Schedule, run_dir: str | os.PathLike[str] | None, first_step: int, nth: int
-    ) -> None:
+    def __init__(self, wrapper: Wrapper, settings: Settings, nth: int) -> None:
+        first_step = settings.first_step
         ranks = wrapper.ranks()
         self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
         self.world = len(ranks)
@@ -49,12 +54,16 @@ class Monitor:
         self._probe = Probe(wrapper.named_parameters())
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
-        self._log = RunLog(run_dir, ranks, first_step, self._console) if self.rank == 0 else None
-        self._exchange = self._make_exchange(wrapper, Plan(schedule, first_step), ranks, nth, first_step)
+        self._settings = settings
+        self._log = self._open_log(ranks) if self.rank == 0 else None
+        self._exchange = self._make_exchange(wrapper, Plan(settings.schedule, first_step), ranks, nth)
         share = self._probe.share_of(self.rank, self.world)
-        plan, submit = self._exchange.plan, self._exchange.submit
-        self._ear = Ear(wrapper, self._probe, share, plan, submit, self._console.complain, first_step)
+        plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
+        auditor = Auditor(self._probe.names, self._probe.parameters)
+        self._witness = Witness(wrapper, auditor, self._probe.device, plan, complain, settings.loader)
+        self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step)
         taps.connect(self._ear)
+        taps.connect(self._witness)
         self._exchange.start()
         atexit.register(self.close)
         lastwords.on_last_words(self._leave_ring)
@@ -64,6 +73,11 @@ class Monitor:
         """Where the run is written; known on rank 0 at once, elsewhere when rank 0 has said it."""
         facts = self._exchange.run_facts
         return None if facts is None else facts["run_dir"]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings so far, the leading one first. Known on rank 0."""
+        return [] if self._log is None else list(self._log.diagnosis.findings)
 
     def record_loss(self, loss: Any) -> Any:
         """Takes note of the local loss and hands it back untouched. Never synchronises."""
@@ -95,8 +109,10 @@ class Monitor:
     def _stop_listening(self) -> None:
         if not self.closed:
             self.closed = True
+            taps.disconnect(self._witness)
             taps.disconnect(self._ear)
             self._ear.close()
+            self._witness.close()
             self._probe.release()
 
     def _finished(self) -> None:
@@ -111,7 +127,12 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int, first_step: int) -> Exchange:
+    def _open_log(self, ranks: list[int]) -> RunLog:
+        settings = self._settings
+        diagnosis = LiveDiagnosis(self._console, settings.ignore, settings.on_finding)
+        return RunLog(settings.run_dir, ranks, settings.first_step, self._console, diagnosis)
+
+    def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int) -> Exchange:
         self._stores = stores = Stores(ranks, nth)
         layout = Format(self._probe.length, len(self._probe.group_names))
 
@@ -122,16 +143,52 @@ class Monitor:
 
         root = None
         if self._log is not None:
-            root = Scribe(ranks, self._log.attempt, layout, self._log.write, self._log.met, wrapper.plain_mean)
+            log, complain = self._log, self._console.complain
+            tell = log.diagnosis.tell
+            root = Scribe(ranks, log.attempt, layout, log.write, log.met, tell, wrapper.plain_mean, complain)
         quiet = self._console.complain if root is not None else _silence
         switchyard = Switchyard(connect, quiet)
         if self.world > 1:
-            switchyard.begin(0, first_step)
+            switchyard.begin(0, self._settings.first_step)
         announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
         mailbox = Mailbox(stores.for_messages, self.rank, self.world)
+        facts = self._facts() | {"settings": self._compared_settings(), "model": self._compared_model(wrapper)}
         return Exchange(
-            mailbox, switchyard, plan, layout, self._facts(), announce, self._ring.append, quiet, root, self._finished
+            mailbox,
+            switchyard,
+            plan,
+            layout,
+            facts,
+            announce,
+            keep=self._ring.append,
+            complain=quiet,
+            root=root,
+            leave_ring=lambda: self._leave_ring("finding"),
+            finished=self._finished,
         )
+
+    def _compared_settings(self) -> dict[str, str]:
+        """What should be the same on every rank."""
+        numpy = sys.modules.get("numpy")
+        return {
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "numpy": str(getattr(numpy, "__version__", "none")),
+            "unisono": __version__,
+            "schedule": str(self._settings.schedule),
+            "world": str(self.world),
+        }
+
+    def _compared_model(self, wrapper: Wrapper) -> dict[str, str]:
+        named = zip(self._probe.names, self._probe.parameters, strict=True)
+        structure = repr([(name, tuple(parameter.shape), str(parameter.dtype)) for name, parameter in named])
+        dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in self._probe.parameters})
+        return {
+            "parameters": str(self._probe.total),
+            "structure": hashlib.blake2b(structure.encode(), digest_size=8).hexdigest(),
+            "dtype": ", ".join(dtypes),
+            **wrapper.facts(),
+        }
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from unisono.clock import Clock, Mark
+from unisono.deferred import Luggage
+from unisono.evidence.statement import Statement
 from unisono.probe import Hearing
 from unisono.signals import LocalSignal
 
@@ -38,16 +40,17 @@ class Parcel:
 
     reduced_share: float | Tensor | None
     hearing: Hearing | None
-    _host: Tensor | None = field(default=None, init=False)
+    statement: Statement
+    _floats: Luggage = field(init=False)
+    _prints: Luggage = field(init=False)
     _arrived: torch.cuda.Event | None = field(default=None, init=False)
 
     def send(self, device: torch.device) -> Parcel:
         """Starts the copy of everything that still lies on a device."""
-        tensors = [number for number in self._numbers() if isinstance(number, Tensor)]
-        if tensors:
-            stacked = torch.stack([tensor.detach().reshape(()).double() for tensor in tensors])
-            self._host = torch.empty(len(tensors), dtype=torch.float64, pin_memory=True)
-            self._host.copy_(stacked, non_blocking=True)
+        self._floats = Luggage(self._numbers(), torch.float64)
+        self._prints = Luggage(self.statement.prints(), torch.int64)
+        if device.type == "cuda":
+            # Also when nothing is on its way for us: samples of the inputs may be.
             self._arrived = torch.cuda.Event()
             self._arrived.record(torch.cuda.current_stream(device))
         return self
@@ -63,10 +66,12 @@ class Parcel:
 
     def unscale(self) -> float:
         """Factor from gradients as read to gradients of the loss: the loss scaler's share taken out."""
-        return 1.0 / (self._floats()[1] or 1.0)
+        return 1.0 / (self._floats.unpack(self.scale) or 1.0)
 
     def signal(self) -> LocalSignal:
-        loss, _, clip_norm, witness, reduced = self._floats()
+        loss, clip_norm, witness, reduced = (
+            self._floats.unpack(number) for number in (self.loss, self.clip_norm, self.witness, self.reduced_share)
+        )
         unscale = self.unscale()
         nonfinite, squared_norm_G = self.hearing.squared_norms() if self.hearing else (0, ())
         return LocalSignal(
@@ -86,9 +91,14 @@ class Parcel:
             squared_norm_G=tuple(number * unscale**2 for number in squared_norm_G),
         )
 
-    def _numbers(self) -> tuple[float | Tensor | None, ...]:
-        return self.loss, self.scale, self.clip_norm, self.witness, self.reduced_share
+    def print_of(self, number: int | Tensor | None) -> int | None:
+        """A fingerprint of the statement, once it has arrived."""
+        value = self._prints.unpack(number)
+        return None if value is None else int(value)
 
-    def _floats(self) -> list[float | None]:
-        arrived = iter([] if self._host is None else self._host.tolist())
-        return [next(arrived) if isinstance(number, Tensor) else number for number in self._numbers()]
+    def number_of(self, number: float | Tensor | None) -> float | None:
+        return self._floats.unpack(number)
+
+    def _numbers(self) -> tuple[float | Tensor | None, ...]:
+        numbers = (self.loss, self.scale, self.clip_norm, self.witness, self.reduced_share)
+        return *numbers, self.statement.weight_square

@@ -14,14 +14,31 @@ AHEAD, AHEAD_SECONDS = 8, 2.0
 """Announcements take effect this much later, whichever is longer, so that every rank has read them by then."""
 
 
+WHOLE_AUDITS = 3
+"""Readings at the start, and at the start of a burst, in which the whole model is compared."""
+
+
 @dataclass(frozen=True)
 class Announcement:
-    """From step `start` on: a new interval for budgeted segments, a burst up to `end`, or a new side channel."""
+    """From step `start` on: a new interval for budgeted segments, a burst up to `end`, or a new side channel.
+
+    At step `start`: a comparison of every parameter on its own (`detail`). At once: what a rank remembers is asked for.
+    """
 
     start: int
     interval: int | None = None
     end: int | None = None
     era: int | None = None
+    detail: bool = False
+    audit_of: int | None = None
+    """Every rank tells the fingerprints of single parameters that it took after this step."""
+
+    batch_of: int | None = None
+    """The worker `worker` tells what it read at this step."""
+
+    worker: int = 0
+    keep: bool = False
+    """Every rank writes its last steps to a file."""
 
 
 class Plan:
@@ -30,6 +47,7 @@ class Plan:
         self._first_step = first_step
         self._intervals: list[Announcement] = []
         self._bursts: list[Announcement] = []
+        self._details: list[int] = []
 
     def apply(self, announcement: Announcement) -> None:
         if announcement.interval is not None:
@@ -37,6 +55,8 @@ class Plan:
         if announcement.end is not None:
             # Old ones are never asked about again: the lists stay short over a long run.
             self._bursts = [*self._bursts[-3:], announcement]
+        if announcement.detail:
+            self._details = [*self._details[-3:], announcement.start]
 
     def hears(self, step: int) -> bool:
         if self._burst(step) is not None:
@@ -51,6 +71,23 @@ class Plan:
             return burst.start + (step - burst.start) // WINDOW * WINDOW
         begin, interval = self._stretch(step)
         return begin + (step - begin) // (WINDOW * interval) * (WINDOW * interval)
+
+    def audit(self, step: int, parts: int) -> tuple[int, int]:
+        """Which part of how many is compared bit for bit at a heard step: everything at first, then one by one."""
+        reading = self.reading(step)
+        return (0, 1) if reading < WHOLE_AUDITS else (reading % parts, parts)
+
+    def detail(self, step: int) -> bool:
+        return step in self._details
+
+    def reading(self, step: int) -> int:
+        """How many readings lie between `step` and where it began to be listened to as often as now."""
+        burst = self._burst(step)
+        if burst is not None:
+            return step - burst.start
+        begin, interval = self._stretch(step)
+        before = WHOLE_AUDITS if begin > self._first_step else 0
+        return before + (step - begin) // interval
 
     def budget(self, step: int) -> float | None:
         return self._schedule.segment_at(step - self._first_step)[1].budget

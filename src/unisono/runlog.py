@@ -9,12 +9,14 @@ from typing import Any
 
 from unisono import __version__
 from unisono.console import Console
+from unisono.evidence.assembly import facts_record
+from unisono.live import LiveDiagnosis
 from unisono.records import (
     FORMAT,
     AttemptRecord,
     EndRecord,
     LocalStep,
-    NoteRecord,
+    Record,
     RunRecord,
     StepRecord,
     WorkerFacts,
@@ -29,7 +31,12 @@ SYNC_SECONDS = 1.0
 
 class RunLog:
     def __init__(
-        self, named: str | os.PathLike[str] | None, ranks: list[int], first_step: int, console: Console
+        self,
+        named: str | os.PathLike[str] | None,
+        ranks: list[int],
+        first_step: int,
+        console: Console,
+        diagnosis: LiveDiagnosis,
     ) -> None:
         self.run_dir, self._writer = open_writer(choose_run_dir(named, ranks).absolute())
         self.attempt = _next_attempt(self.run_dir)
@@ -37,6 +44,7 @@ class RunLog:
             point_latest_at(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
         self._summary = Summary(len(ranks))
+        self.diagnosis = diagnosis
         self._last_step = first_step - 1
         self._synced = time.monotonic()
         self._said_dropped = False
@@ -46,7 +54,7 @@ class RunLog:
     def met(self, greetings: dict[int, dict[str, Any]]) -> None:
         """The ranks have introduced themselves."""
         own = greetings[0]
-        self._writer.write(
+        self.write(
             AttemptRecord(
                 attempt=self.attempt,
                 time=time.time(),
@@ -64,9 +72,14 @@ class RunLog:
                 launcher=launcher(),
             )
         )
+        head = {"attempt": self.attempt, "step": self._first_step, "time": time.time()}
+        for topic in ("settings", "model"):
+            facts_W = [greetings[rank][topic] if rank in greetings else None for rank in range(len(self._ranks))]
+            self.write(facts_record(head, topic, facts_W))
 
-    def write(self, record: StepRecord | NoteRecord) -> None:
+    def write(self, record: Record) -> None:
         written = self._writer.write(record)
+        self.diagnosis.see(record)
         if isinstance(record, StepRecord):
             self._summary.add(record)
             self._last_step = max(self._last_step, record.step)
@@ -93,6 +106,8 @@ class RunLog:
         self._writer.close()
         for line in summary.lines():
             self._console.say(line)
+        if summary.steps:
+            self._console.say(self.diagnosis.verdict())
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
         self._console.say(f"recorded in {short(self.run_dir)}{dropped}")
 

@@ -20,12 +20,19 @@ class Segment:
     budget: float | None = None
     """Share of the step time that listening may take; the interval is then measured, `interval` its largest value."""
 
+    def __str__(self) -> str:
+        pace = f"every {self.interval}" if self.budget is None else f"within {self.budget:.9g} of the step time"
+        return pace if self.end is None else f"{pace} until {self.end}"
+
 
 @dataclass(frozen=True)
 class Schedule:
     """Segments, one after the other; the last one has no end."""
 
     segments: tuple[Segment, ...]
+
+    def __str__(self) -> str:
+        return ", then ".join(map(str, self.segments))
 
     def until(self, step: int) -> Schedule:
         last = self.segments[-1]

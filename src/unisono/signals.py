@@ -5,8 +5,6 @@ W = workers, G = layer groups, K = sketch length.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,6 +32,40 @@ class LocalSignal:
     """Squared norm of this rank's share of the parameters after all-reduce."""
 
     squared_norm_G: tuple[float, ...] = ()
+    backwards: int = 1
+    syncs: int = 1
+    """Backward passes of this step, and how many of them ended in an all-reduce."""
+
+    passes: int = 0
+    updates: int = 0
+    """Synchronised backward passes and optimizer steps since the start."""
+
+    lr: float | None = None
+    settings: int | None = None
+    """Hash of all numbers in the optimizer's groups."""
+
+    part: int = 0
+    parts: int = 0
+    reduced: int | None = None
+    used: int | None = None
+    weights: int | None = None
+    state: int | None = None
+    buffers: int | None = None
+    """Fingerprints of the compared part: gradients after all-reduce, as the optimizer took them, weights, ..."""
+
+    weight_square: float | None = None
+    """Squared norm of the compared weights."""
+
+    samples: int | None = None
+    length: float | None = None
+    padding: float | None = None
+    indices: int | None = None
+    content: int | None = None
+    targets: int | None = None
+    """Hashes of the step's dataset indices, of all its inputs, of their last part."""
+
+    target_rows: int = 0
+    fresh: bool = False
 
     @property
     def squared_norm(self) -> float | None:
@@ -50,52 +82,3 @@ class RollCall:
     sketch_GWK: Tensor | None = None
     plain_mean: bool = True
     """All-reduce is a plain mean: no compression, no joined rank."""
-
-
-_STEP = struct.Struct("<qddddddddqII")
-_LOSS, _FINITE, _SKIPPED, _CLIP, _HEARD, _REDUCED, _COMPUTE = (1 << bit for bit in range(7))
-
-
-def pack(signal: LocalSignal) -> bytes:
-    flags = (
-        _LOSS * (signal.loss is not None)
-        | _FINITE * signal.finite
-        | _SKIPPED * signal.skipped
-        | _CLIP * (signal.clip_norm is not None)
-        | _HEARD * signal.heard
-        | _REDUCED * (signal.reduced_share is not None)
-        | _COMPUTE * (signal.compute is not None)
-    )
-    numbers = (signal.time, signal.loss or 0.0, signal.compute or 0.0, signal.seconds, signal.cost)
-    more = (signal.clip_norm or 0.0, signal.reduced_share or 0.0, float(signal.nonfinite))
-    groups = signal.squared_norm_G
-    head = _STEP.pack(signal.step, *numbers, *more, signal.window, flags, len(groups))
-    return head + struct.pack(f"<{len(groups)}d", *groups)
-
-
-def unpack(message: bytes) -> Iterator[LocalSignal]:
-    """The signals packed one after the other in `message`; raises struct.error on a torn one."""
-    at = 0
-    while at < len(message):
-        step, time, loss, compute, seconds, cost, clip, reduced, nonfinite, window, flags, groups = _STEP.unpack_from(
-            message, at
-        )
-        at += _STEP.size
-        norms = struct.unpack_from(f"<{groups}d", message, at)
-        at += 8 * groups
-        yield LocalSignal(
-            step=step,
-            time=time,
-            loss=loss if flags & _LOSS else None,
-            finite=bool(flags & _FINITE),
-            skipped=bool(flags & _SKIPPED),
-            compute=compute if flags & _COMPUTE else None,
-            seconds=seconds,
-            cost=cost,
-            clip_norm=clip if flags & _CLIP else None,
-            heard=bool(flags & _HEARD),
-            window=window,
-            nonfinite=int(nonfinite),
-            reduced_share=reduced if flags & _REDUCED else None,
-            squared_norm_G=norms,
-        )

@@ -9,23 +9,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from unisono import loader_taps
 
-class Listener(Protocol):
+
+class Listener:
+    """Hears of everything; listens to what it overrides."""
+
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None: ...
     def backward_ended(self, failed: bool) -> None: ...
     def gradients_zeroed(self, parameters: list[Tensor]) -> None: ...
     def loss_scaled(self, scaled: Any, scaler: Any) -> None: ...
-    def scaler_stepped(self, parameters: list[Tensor]) -> None: ...
+    def scaler_stepped(self, parameters: list[Tensor], optimizer: Any) -> None: ...
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None: ...
-    def optimizer_begins(self, parameters: list[Tensor]) -> None: ...
-    def optimizer_stepped(self, parameters: list[Tensor]) -> None: ...
+    def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None: ...
+    def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None: ...
+    def forward_begins(self, model: Any, inputs: Any) -> None: ...
+    def forward_ended(self, model: Any) -> None: ...
+    def loading_begins(self, iterator: Any) -> None: ...
+    def loaded(self, iterator: Any, data: Any, indices: list[int] | None) -> None: ...
 
 
 class _Switchboard:
@@ -60,8 +69,12 @@ def _install() -> None:
     _replace(torch.amp.GradScaler, "scale", functools.partial(_tap_scale, tell))
     _replace(torch.amp.GradScaler, "step", functools.partial(_tap_scaler_step, tell_of))
     _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", functools.partial(_tap_clip, tell))
-    begins = register_optimizer_step_pre_hook(lambda optimizer, *_: tell_of("optimizer_begins", optimizer))
-    stepped = register_optimizer_step_post_hook(lambda optimizer, *_: tell_of("optimizer_stepped", optimizer))
+    _replace(DistributedDataParallel, "forward", functools.partial(_tap_forward, tell))
+    loader_taps.install(_replace, _tell)
+    begins = register_optimizer_step_pre_hook(lambda optimizer, *_: tell_of("optimizer_begins", optimizer, optimizer))
+    stepped = register_optimizer_step_post_hook(
+        lambda optimizer, *_: tell_of("optimizer_stepped", optimizer, optimizer)
+    )
     _board.undo += [begins.remove, stepped.remove]
 
 
@@ -76,8 +89,8 @@ def _parameters_of(owner: Any) -> list[Tensor]:
     return [parameter for group in owner.param_groups for parameter in group["params"]]
 
 
-def _tell_of(what: str, owner: Any) -> None:
-    _tell(what, _parameters_of(owner))
+def _tell_of(what: str, owner: Any, *news: Any) -> None:
+    _tell(what, _parameters_of(owner), *news)
 
 
 def _replace(owner: Any, name: str, tap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -121,6 +134,19 @@ def _tap_backward(original: Callable[..., None]) -> Callable[..., None]:
     return torch.compiler.disable(backward)  # type: ignore[no-any-return]
 
 
+def _tap_forward(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        # While it is compiled nothing of ours may end up in the graph.
+        if torch.compiler.is_compiling():
+            return original(self, *inputs, **kwargs)
+        tell("forward_begins", self, (inputs, kwargs))
+        output = original(self, *inputs, **kwargs)
+        tell("forward_ended", self)
+        return output
+
+    return forward
+
+
 def _tap_zero_grad(tell: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
@@ -142,7 +168,7 @@ def _tap_scale(tell: Callable[..., None], original: Callable[..., Any]) -> Calla
 def _tap_scaler_step(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         result = original(self, optimizer, *args, **kwargs)
-        tell("scaler_stepped", optimizer)
+        tell("scaler_stepped", optimizer, optimizer)
         return result
 
     return step

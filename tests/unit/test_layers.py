@@ -13,31 +13,21 @@ SOURCE = Path(__file__).parents[2] / "src"
 # From the ground up. A room is a module or a folder under `unisono`; the longest name that fits a module counts.
 FLOORS = (
     {"errors", "terminal", "_jsonform"},
-    {
-        "atomic",
-        "records",
-        "schedule",
-        "signals",
-        "groups",
-        "clock",
-        "deferred",
-        "guard",
-        "taps",
-        "gradient_hooks",
-        "losses",
-    },
-    {"runfile", "plan", "gram", "sketch", "integrations.wrapper", "finding", "fingerprints", "distinct"},
-    {"rules"},
-    {"diagnosis"},
-    {"export", "report", "rundir", "probe", "metrics", "integrations", "testing"},
-    {"console", "inert", "lastwords", "runlog", "parcel", "mailbox", "sidechannel", "directions", "rollbook"},
-    {"switchyard"},
+    {"atomic", "records", "schedule", "signals", "groups", "clock", "deferred", "guard", "gradient_hooks", "losses"},
+    {"loader_taps", "wire", "runfile", "plan", "gram", "sketch", "integrations.wrapper", "finding", "fingerprints"},
+    {"taps", "rules", "history"},
+    {"diagnosis", "evidence"},
+    {"export", "report", "rundir", "probe", "metrics", "integrations", "settings"},
+    {"console", "inert", "lastwords", "parcel", "mailbox", "sidechannel", "directions", "rollbook", "attendance"},
+    {"live", "evidence.testimony", "evidence.witness"},
+    {"runlog", "switchyard", "inquiry"},
     {"exchange", "ear"},
+    {"planner"},
     {"scribe"},
     {"monitor"},
     {"attaching"},
     {"autoattach"},
-    {"startup", "demo", "lab", "bench"},
+    {"startup", "demo", "lab", "bench", "trial", "testing"},
     {"commands"},
     {"cli"},
     {"__main__", "__init__"},
@@ -45,7 +35,8 @@ FLOORS = (
 
 TORCH_FREE = {
     "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
-    "report", "rules", "diagnosis", "finding", "distinct", "testing", "startup", "commands", "cli", "__main__", "__init__",
+    "finding", "history", "rules", "diagnosis", "report", "settings", "trial", "testing",
+    "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip
 
 # Imported in a process where `import torch` fails.

@@ -2,7 +2,8 @@
 
 import math
 
-from unisono.signals import LocalSignal, pack, unpack
+from unisono.signals import LocalSignal
+from unisono.wire import pack, unpack
 
 PLAIN = LocalSignal(step=3, time=1.5, loss=0.25, compute=0.1, seconds=0.2, cost=0.01)
 HEARD = LocalSignal(

@@ -6,8 +6,12 @@ A command that must read its line itself has `main(argv) -> int` instead.
 COMMANDS = {
     "everyday": {
         "run": "run a training script, unchanged, with unisono listening inside",
+        "smoke": "the first steps of a new job, and whether they were healthy",
+        "diagnose": "what is wrong in a recorded run, on which rank, why, and what to do",
+        "explain": "what a finding means, what causes it, and what to do",
     },
     "analysis": {
+        "batches": "the batches that stood out, for data curation",
         "export": "the records of a run as a table",
     },
     "project": {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.integrations.wrapper import trainable
@@ -44,6 +44,32 @@ class DDPWrapper:
         if self._weak_model() is None:
             return True
         return not getattr(self._model, "_comm_hooks", ()) and not self._joining()
+
+    def is_model(self, module: object) -> bool:
+        return module is self._weak_model()
+
+    def promises_equality(self) -> bool:
+        hooks = [getattr(hook, "__name__", "") for hook, _ in getattr(self._model, "_comm_hooks", ())]
+        return not any("localSGD" in hook for hook in hooks)
+
+    def unshared_buffers(self) -> list[Tensor]:
+        """Only where DDP was told not to broadcast them: otherwise it makes them equal in every forward pass."""
+        model = self._model
+        if model.broadcast_buffers:
+            return []
+        ignored = getattr(model, "parameters_to_ignore", ())
+        buffers = [buffer for name, buffer in model.module.named_buffers() if name not in ignored]
+        return [buffer.detach() for buffer in buffers if buffer.is_floating_point()]
+
+    def facts(self) -> dict[str, str]:
+        model = self._model
+        hooks = [getattr(hook, "__name__", type(hook).__name__) for hook, _ in getattr(model, "_comm_hooks", ())]
+        return {
+            "wrapper": type(model).__name__,
+            "broadcast buffers": "yes" if model.broadcast_buffers else "no",
+            "buffers": str(sum(1 for _ in model.module.buffers())),
+            "comm hook": ", ".join(hooks) or "none",
+        }
 
     def _joining(self) -> bool:
         return bool(getattr(getattr(self._model, "_join_config", None), "enable", False))

@@ -6,7 +6,7 @@ import weakref
 from typing import Protocol
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from unisono.groups import canonical_name
 
@@ -23,6 +23,18 @@ class Wrapper(Protocol):
 
     def plain_mean(self) -> bool:
         """Whether all-reduce leaves the plain mean of the workers' gradients."""
+
+    def is_model(self, module: object) -> bool:
+        """Whether this is the wrapped model."""
+
+    def promises_equality(self) -> bool:
+        """Whether weights, gradients and optimizer state should be equal on all workers."""
+
+    def unshared_buffers(self) -> list[Tensor]:
+        """Buffers that nobody makes equal on the workers."""
+
+    def facts(self) -> dict[str, str]:
+        """For the comparison of the workers before the first step."""
 
 
 class PlainModule:
@@ -43,6 +55,18 @@ class PlainModule:
 
     def plain_mean(self) -> bool:
         return True
+
+    def is_model(self, module: object) -> bool:
+        return module is self._weak_module()
+
+    def promises_equality(self) -> bool:
+        return False
+
+    def unshared_buffers(self) -> list[Tensor]:
+        return []
+
+    def facts(self) -> dict[str, str]:
+        return {"wrapper": "none"}
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:

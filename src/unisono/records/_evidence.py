@@ -66,10 +66,11 @@ class CoverageRecord:
     complete: bool = False
     drawn_W: Ints = ()
     distinct_W: Floats = ()
-    """Different samples among those drawn, estimated within 2 %."""
+    """Different samples among those drawn: `drawn_W` where no worker has repeated one, else an estimate."""
 
     distinct: float | None = None
-    """Different samples among those of all workers together, estimated within 2 %."""
+    """Different samples among those of all workers together: the sum of `distinct_W` where no two workers have drawn
+    the same one, else an estimate."""
 
     dataset: int | None = None
     """Samples in the dataset, where it says."""

@@ -159,6 +159,9 @@ class StepRecord:
     weights_W: Twins = ()
     state_W: Twins = ()
     buffers_W: Twins = ()
+    weight_spread: float | None = None
+    """Where weights differ: largest minus smallest norm of the compared weights, relative to the largest."""
+
     samples_W: Ints = ()
     """Samples in the step's batches."""
 
@@ -166,7 +169,7 @@ class StepRecord:
     """Mean length of the samples, where they are sequences of whole numbers."""
 
     padding_W: Floats = ()
-    """Share of padding, from an attention mask or the most frequent last token."""
+    """Share of padding, where the batch has an attention mask."""
 
     indexed: int = 0
     """Workers whose dataset indices are known for this step."""

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from unisono.finding import SEVERITIES, Cause, Finding
-from unisono.rules._scene import Scene
+from unisono.rules._scene import Scene, minority, spoken
 
 Number = float | int | str
-CLEARED_AFTER = 3
-"""Checks in a row without the fault after which it counts as resolved."""
+STATISTICAL = (
+    *("UN104", "UN105", "UN401", "UN402", "UN403", "UN405", "UN406", "UN407", "UN408", "UN409", "UN410", "UN411"),
+    *("UN501", "UN503"),
+)
+"""Findings about how numbers behave. Whatever is exactly known to be wrong may be behind them."""
 
 
 @dataclass(slots=True)
@@ -27,7 +30,9 @@ class Case:
     ranks: set[int] = field(default_factory=set)
     causes: dict[str, float] = field(default_factory=dict)
     evidence: dict[str, Number] = field(default_factory=dict)
-    why: str = ""
+    whys: dict[str, str] = field(default_factory=dict)
+    """Sentences, by what they are about."""
+
     cleared: int = 0
 
 
@@ -68,6 +73,9 @@ class Rule:
     explains: ClassVar[tuple[str, ...]] = ()
     """Codes of findings that are symptoms of this one."""
 
+    cleared_after: ClassVar[int] = 3
+    """Checks in a row without the fault after which it counts as resolved."""
+
     def __init__(self) -> None:
         self.case: Case | None = None
         self.checks = 0
@@ -90,26 +98,40 @@ class Rule:
         why: str,
         causes: Mapping[str, float],
         workers: Sequence[int] = (),
+        held_W: Sequence[Any] = (),
+        ranks: Sequence[int] = (),
         severity: str | None = None,
         evidence: Mapping[str, Number] | None = None,
         since: int | None = None,
+        good: int | None = None,
+        about: str = "",
     ) -> None:
         """The fault was seen at `step`: opens a case or adds to it. The latest evidence and the gravest word count.
 
         :param causes: Slug of a cause to its confidence in (0, 1].
+        :param workers: The positions of those at fault.
+        :param held_W: Instead of `workers`: what each of them holds. Those in the minority are at fault.
+        :param ranks: Instead of `workers`: the launcher's numbers of those at fault.
         :param since: The step at which it began, where that is known to be earlier.
+        :param good: The last step without it, where that is not the last `passed` one.
+        :param about: Sentences about different things stand side by side; of those about the same the last one counts.
         """
         self.checks += 1
-        severity = severity or self.severity
+        severity, evidence = severity or self.severity, dict(evidence or {})
         case = self.case
         if case is None:
-            case = self.case = Case(severity, step if since is None else since, step, self._last_good)
+            last_good = self._last_good if good is None else good
+            case = self.case = Case(severity, step if since is None else since, step, last_good)
+        workers = workers or minority(held_W)
+        if not workers and len(held_W) == 2:
+            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+            why += f"; undecidable {evidence['undecidable']}"
         case.severity = max(case.severity, severity, key=SEVERITIES.index)
         case.last_step = max(case.last_step, step)
-        case.ranks |= set(scene.ranks(workers))
+        case.ranks |= {*scene.ranks(workers), *ranks}
         case.causes = case.causes | {slug: max(sure, case.causes.get(slug, 0.0)) for slug, sure in causes.items()}
-        case.evidence |= dict(evidence or {})
-        case.why = why
+        case.evidence |= evidence
+        case.whys[about] = why
         case.cleared = 0
 
     def passed(self, step: int) -> None:
@@ -118,6 +140,11 @@ class Rule:
         self._last_good = step
         if self.case is not None:
             self.case.cleared += 1
+
+    def excuse(self, why: str) -> None:
+        """What was seen so far turned out to be healthy."""
+        if self.case is not None:
+            self.case.severity, self.case.whys, self.case.cleared = "info", {"": why}, self.cleared_after
 
     def finding(self, scene: Scene) -> Finding | None:
         case = self.case
@@ -130,12 +157,12 @@ class Rule:
             slug=self.slug,
             title=self.title(),
             severity=case.severity,
-            state="resolved" if case.cleared >= CLEARED_AFTER else "open",
+            state="resolved" if case.cleared >= self.cleared_after else "open",
             first_step=case.first_step,
             last_step=case.last_step,
             ranks=ranks,
             where=scene.where(ranks),
-            why=case.why,
+            why="; ".join(case.whys.values()),
             evidence=dict(case.evidence),
             causes=tuple(Cause(slug, self.causes[slug], round(case.causes[slug], 2)) for slug in ordered),
             remedies=tuple(dict.fromkeys(step for slug in ordered for step in self.remedies.get(slug, ()))),

@@ -52,6 +52,21 @@ class Scene:
         return tuple(self._places[rank] for rank in ranks if rank in self._places)
 
 
+def each(facts: FactsRecord, name: str, world: int) -> tuple[str | None, ...]:
+    """What each worker says; empty where nobody says anything."""
+    if name in facts.same:
+        return (facts.same[name],) * max(1, world)
+    return facts.differ.get(name, ())
+
+
+def numbers(texts_W: Sequence[str | None]) -> list[int | None]:
+    return [int(text) if text is not None and text.isdecimal() else None for text in texts_W]
+
+
+def disagree(values_W: Sequence[Any]) -> bool:
+    return len({value for value in values_W if value is not None}) > 1
+
+
 def minority(values_W: Sequence[Any]) -> list[int]:
     """The workers that differ from what more than half of them hold; empty where there is no such majority.
 
@@ -70,6 +85,32 @@ def sharing(twins_W: Sequence[int | None]) -> list[int]:
     """The workers that share with another one."""
     count = Counter(first for first in twins_W if first is not None)
     return [worker for worker, first in enumerate(twins_W) if first is not None and count[first] > 1]
+
+
+def camps(values_W: Sequence[Any]) -> dict[Any, list[int]]:
+    """Who holds what, the largest camp first."""
+    found: dict[Any, list[int]] = {}
+    for worker, value in enumerate(values_W):
+        if value is not None:
+            found.setdefault(value, []).append(worker)
+    return dict(sorted(found.items(), key=lambda camp: -len(camp[1])))
+
+
+def opposed(twins_W: Sequence[int | None], scene: Scene) -> str:
+    """`rank 2 against ranks 0, 1 and 3`, or that no two agree."""
+    found = list(camps(twins_W).values())
+    if len(found) > 2 and len(found) == sum(map(len, found)):
+        return "no two workers agree"
+    if len(found) > 4:
+        return f"{len(found)} different versions"
+    return " against ".join(spoken(scene.ranks(workers)) for workers in reversed(found))
+
+
+def told(values_W: Sequence[Any], scene: Scene) -> str:
+    """`0.1 on rank 2, 0.01 on ranks 0, 1 and 3`."""
+    found = camps(values_W)
+    parts = [f"{value} on {spoken(scene.ranks(workers))}" for value, workers in reversed(found.items())]
+    return ", ".join(parts if len(parts) <= 6 else [*parts[:5], f"{len(parts) - 5} other values elsewhere"])
 
 
 def spoken(ranks: Sequence[int]) -> str:

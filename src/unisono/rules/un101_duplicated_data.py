@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from unisono.records import StepRecord
+from unisono.records import AttemptRecord, StepRecord
 from unisono.rules._rule import Rule
-from unisono.rules._scene import Scene, sharing, spoken
+from unisono.rules._scene import Scene, each, numbers, sharing, spoken
 
 ENOUGH_STEPS = 2
 ENOUGH_TARGET_ROWS = 16
@@ -42,8 +42,14 @@ class DuplicatedData(Rule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._steps: list[int] = []
         self._rows = 0
+
+    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+        self._forget()
 
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         if not record.compared and not record.indexed:
@@ -52,27 +58,27 @@ class DuplicatedData(Rule):
         by_targets = not shared and bool(sharing(record.same_indices_W) and sharing(record.same_targets_W))
         shared = sharing(record.same_targets_W) if by_targets else shared
         if not shared:
-            self._steps = self._rows = 0
+            self._forget()
             self.passed(record.step)
             return
         if not record.fresh:
             return
-        self._steps += 1
+        self._steps.append(record.step)
         self._rows += max(0, record.target_rows - 1)
-        if self._steps >= ENOUGH_STEPS and (not by_targets or self._rows >= ENOUGH_TARGET_ROWS):
+        if len(self._steps) >= ENOUGH_STEPS and (not by_targets or self._rows >= ENOUGH_TARGET_ROWS):
             self._accuse(record, scene, shared)
 
     def _accuse(self, record: StepRecord, scene: Scene, shared: list[int]) -> None:
-        tiny = _is_tiny(record, scene)
+        tiny, steps = _is_tiny(record, scene), len(self._steps)
         self.report(
             record.step,
             scene,
-            why=f"{spoken(scene.ranks(shared))} had equal batches in {self._steps} steps in a row",
+            why=f"{spoken(scene.ranks(shared))} had equal batches in {steps} steps in a row",
             causes=_causes(scene),
             workers=shared,
             severity="info" if tiny else "critical",
-            evidence={"equal_steps": self._steps} | ({} if record.cos_min is None else {"cos_min": record.cos_min}),
-            since=record.step - self._steps + 1,
+            evidence={"equal_steps": steps} | ({} if record.cos_min is None else {"cos_min": record.cos_min}),
+            since=self._steps[0],
         )
 
 
@@ -87,6 +93,8 @@ def _causes(scene: Scene) -> dict[str, float]:
         return {"same-source": 0.8}
     if facts.same.get("dataset kind") == "iterable":
         return {"iterable-not-sharded": 0.95}
-    if "sampler rank" in {**facts.same, **facts.differ}:
-        return {"sampler-rank": 0.95}
-    return {"no-distributed-sampler": 0.9}
+    ranks_W = each(facts, "sampler rank", scene.world)
+    if not ranks_W:
+        return {"no-distributed-sampler": 0.9}
+    # A sampler that divides well is innocent of a dataset that does not care about indices.
+    return {"sampler-rank": 0.95} if sharing(numbers(ranks_W)) else {"same-source": 0.8}

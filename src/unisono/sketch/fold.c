@@ -128,3 +128,52 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 DEFINE(f32, float)
 DEFINE(bf16, uint16_t)
 DEFINE(f16, uint16_t)
+
+/* The weighted sum of words of fingerprints.py: of word * column factor * row factor, in integers modulo 2^64.
+
+   A factor comes as lower + 2^32 * upper, both with sign: vectors have a product of 32-bit integers with 64 bits, for
+   the lower half, and one with 32 bits, which is all that is left of the upper one, but none of 64-bit integers. */
+
+enum { STRETCH = 256, ROW_BYTES = 4 * 65536 };
+
+/* Tensors of bytes may begin anywhere. */
+typedef int32_t word_t __attribute__((aligned(1), may_alias));
+
+INLINE uint64_t stretch_sum(const word_t *restrict word, int64_t count, const int32_t *restrict lower,
+                            const int32_t *restrict upper) {
+    uint64_t low = 0;
+    uint32_t high = 0;
+    for (int64_t i = 0; i < count; i++) {
+        low += (uint64_t)((int64_t)word[i] * lower[i]);
+        high += (uint32_t)word[i] * (uint32_t)upper[i];
+    }
+    return low + ((uint64_t)high << 32);
+}
+
+/* Fetches ahead as `fold` does, and for the same reason. */
+EACH_CPU static uint64_t row_sum(const word_t *word, int64_t count, const int32_t *lower, const int32_t *upper) {
+    uint64_t sum = 0;
+    int64_t at = 0;
+    for (; at + STRETCH <= count; at += STRETCH) {
+        for (int i = 0; i < STRETCH; i += LINE / (int)sizeof *word) __builtin_prefetch(word + at + AHEAD + i, 0, 2);
+        sum += stretch_sum(word + at, STRETCH, lower + at, upper + at);
+    }
+    return sum + stretch_sum(word + at, count - at, lower + at, upper + at);
+}
+
+/* The bytes after the last whole word are read as one, with zeros behind them. */
+int64_t unisono_fingerprint(const char *bytes, int64_t count, const int32_t *lower, const int32_t *upper,
+                            const int64_t *row) {
+    uint64_t total = 0;
+    for (int64_t at = 0; at < count; at += ROW_BYTES, row++) {
+        int64_t words = least(ROW_BYTES, count - at) / 4, rest = least(ROW_BYTES, count - at) % 4;
+        uint64_t sum = row_sum((const word_t *)(bytes + at), words, lower, upper);
+        if (rest) {
+            word_t last = 0;
+            memcpy(&last, bytes + at + 4 * words, (size_t)rest);
+            sum += row_sum(&last, 1, lower + words, upper + words);
+        }
+        total += sum * (uint64_t)*row;
+    }
+    return (int64_t)total;
+}

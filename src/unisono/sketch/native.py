@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from unisono.sketch.plan import Choices
 LIBRARY = Path(__file__).with_name("_fold.so")
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 _ROW_BYTES = 3 * 4
+_FUNCTIONS = [f"unisono_{work}_{suffix}" for work in ("fold", "square") for suffix in _SUFFIXES.values()]
+_FUNCTIONS += ["unisono_fingerprint"]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -35,15 +38,38 @@ class Kernel:
     """Tensor, its numbers: the squared norm."""
 
 
+Fingerprint = Callable[[int, int, int, int, int], int]
+"""Bytes, their number, lower and upper halves of the factors of columns, factors of rows: the weighted sum of words."""
+
+
 def load(path: Path = LIBRARY) -> dict[torch.dtype, Kernel]:
     """Empty where there is no library that fits this machine and these sources."""
+    library = _library(path)
+    return {} if library is None else {dtype: _kernel(library, suffix) for dtype, suffix in _SUFFIXES.items()}
+
+
+def load_fingerprint(path: Path = LIBRARY) -> Fingerprint | None:
+    """None where there is no library that fits this machine and these sources."""
+    library = _library(path)
+    if library is None:
+        return None
+    fingerprint = library.unisono_fingerprint
+    fingerprint.argtypes = [_POINTER, _COUNT, _POINTER, _POINTER, _POINTER]
+    fingerprint.restype = ctypes.c_int64
+    return cast("Fingerprint", fingerprint)
+
+
+def _library(path: Path) -> ctypes.CDLL | None:
+    """One that has all of our functions: an older one, which lacks some, is not used at all."""
     if os.environ.get("UNISONO_NATIVE") == "off":
-        return {}
+        return None
     try:
         library = ctypes.CDLL(str(path))
-        return {dtype: _kernel(library, suffix) for dtype, suffix in _SUFFIXES.items()}
+        for name in _FUNCTIONS:
+            library[name]
     except (OSError, AttributeError):
-        return {}
+        return None
+    return library
 
 
 def _kernel(library: ctypes.CDLL, suffix: str) -> Kernel:
@@ -55,6 +81,7 @@ def _kernel(library: ctypes.CDLL, suffix: str) -> Kernel:
 
 
 KERNELS = load()
+FINGERPRINT = load_fingerprint()
 
 
 def available() -> bool:

@@ -1,0 +1,49 @@
+"""Rank 0's watch over signs of life: who is missing, and who trains on without reporting."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+SILENT_SECONDS = 5.0
+"""Every rank posts something at least once a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    about: str
+    """`missing`, `unheard` or `returned`, as in a note."""
+
+    workers: tuple[int, ...]
+
+
+class Attendance:
+    def __init__(self) -> None:
+        self._heard: dict[int, float] = {}
+        self._steps: dict[int, int] = {}
+        """The newest step of the whole job when each worker was last heard."""
+
+        self._gone: dict[int, str] = {}
+
+    def heard(self, worker: int, newest: int) -> None:
+        self._heard[worker] = time.monotonic()
+        self._steps[worker] = newest
+
+    def left(self, worker: int) -> None:
+        """It said goodbye."""
+        self._heard.pop(worker, None)
+        self._gone.pop(worker, None)
+
+    def changes(self, newest: int) -> list[Change]:
+        """What has changed since the last call; `newest` is the newest step of the whole job."""
+        now = time.monotonic()
+        silent = [worker for worker, last in self._heard.items() if now - last > SILENT_SECONDS]
+        state = {worker: "unheard" if newest > self._steps[worker] + 1 else "missing" for worker in silent}
+        returned = tuple(sorted(worker for worker in self._gone if worker in self._heard and worker not in state))
+        news = {worker: about for worker, about in state.items() if self._gone.get(worker) != about}
+        self._gone = state
+        found = [
+            Change(about, tuple(sorted(worker for worker, one in news.items() if one == about)))
+            for about in sorted(set(news.values()))
+        ]
+        return [*found, Change("returned", returned)] if returned else found

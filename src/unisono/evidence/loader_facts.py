@@ -1,0 +1,90 @@
+"""What a data loader says of itself: its sampler, its sizes, its settings. Read when a pass over the data begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.utils.data import Subset
+
+NUMBERS = {
+    "sampler rank": ("rank", "process_index"),
+    "sampler replicas": ("num_replicas", "num_processes"),
+    "sampler seed": ("seed", "initial_seed"),
+    "sampler epoch": ("epoch",),
+}
+"""By the names that torch's and accelerate's samplers give them."""
+
+FLAGS = {"shuffle": ("shuffle",), "replacement": ("replacement",), "drop last": ("drop_last",)}
+
+
+def loader_facts(iterator: Any) -> dict[str, str]:
+    """Of a torch loader, from the iterator of a pass."""
+    facts = {"workers": str(iterator._num_workers), "dataset kind": "iterable" if _is_iterable(iterator) else "map"}
+    facts |= _sampler_facts(iterator._index_sampler)
+    if not _is_iterable(iterator):
+        lengths = {"length": _length(iterator._index_sampler), "dataset": _length(iterator._dataset)}
+        facts |= {title: str(length) for title, length in lengths.items() if length is not None}
+    return facts
+
+
+def sampler_facts(loader: Any) -> dict[str, str]:
+    """Of any other loader that has a sampler, or of a sampler itself."""
+    sampler = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None) or loader
+    return _sampler_facts(sampler) | {"number": "0", "pass": "0"}
+
+
+def _sampler_facts(sampler: Any) -> dict[str, str]:
+    chain = list(_samplers(sampler))
+    facts = {"sampler": type(chain[-1]).__name__}
+    for title, names in NUMBERS.items():
+        number = _first(chain, names)
+        if isinstance(number, int) and not isinstance(number, bool):
+            facts[title] = str(number)
+    for title, names in FLAGS.items():
+        flag = _first(chain, names)
+        if isinstance(flag, bool):
+            facts[title] = "yes" if flag else "no"
+    if type(chain[-1]).__name__ == "RandomSampler":
+        facts["shuffle"] = "yes"
+    size = _first(chain, ("batch_size",))
+    if isinstance(size, int):
+        facts["batch size"] = str(size)
+    return facts
+
+
+def resolved(dataset: Any, indices: Sequence[int]) -> list[int]:
+    """Positions in a subset as indices of the dataset underneath: ranks may have split it differently."""
+    while isinstance(dataset, Subset):
+        indices = [int(dataset.indices[index]) for index in indices]
+        dataset = dataset.dataset
+    return list(indices)
+
+
+def _samplers(sampler: Any) -> Iterator[Any]:
+    """The batch sampler, and what it draws from."""
+    for _ in range(4):
+        yield sampler
+        inner = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
+        if inner is None:
+            return
+        sampler = inner
+
+
+def _is_iterable(iterator: Any) -> bool:
+    return getattr(iterator, "_dataset_kind", 0) == 1
+
+
+def _first(owners: Sequence[Any], names: Sequence[str]) -> Any:
+    for owner in reversed(owners):
+        for name in names:
+            if hasattr(owner, name):
+                return getattr(owner, name)
+    return None
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except TypeError:
+        return None

@@ -1,0 +1,202 @@
+"""The listening thread's share of the evidence: hashes what the training thread took, and remembers what it said."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from unisono.evidence.batchwatch import MASKS, Leaf, Pull
+from unisono.evidence.draws import Draws
+from unisono.evidence.passes import Passes, hash_of
+from unisono.evidence.streams import consumed
+from unisono.fingerprints import digest, rows
+from unisono.mailbox import Message
+from unisono.parcel import Parcel
+from unisono.signals import LocalSignal
+
+REMEMBERED_BATCHES = 4_096
+REMEMBERED_AUDITS = 64
+REMEMBERED_INDICES = 1_000
+FEWEST_VALUES = 4
+"""Inputs of fewer different numbers say too little about which batch they are."""
+
+COVERAGE_EVERY = 50
+CLOSELY_FOLLOWED = 8
+"""Passes over the data of which every one is told; later ones at most every `COVERAGE_EVERY` steps."""
+
+
+class Testimony:
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=REMEMBERED_BATCHES)
+        self._audits: deque[tuple[int, dict[str, int]]] = deque(maxlen=REMEMBERED_AUDITS)
+        self._indices: deque[tuple[int, list[int], float | None]] = deque(maxlen=REMEMBERED_INDICES)
+        self._passes: dict[int, Passes] = {}
+        self._evaluated = Draws()
+        self._step = -1
+
+    def take(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
+        """The rank's signal of the step, and what else it has to tell."""
+        statement, self._step = parcel.statement, parcel.step
+        messages = self._facts(parcel) + self._data(parcel)
+        if statement.streams:
+            messages.append(self._streams(parcel))
+        if statement.projections:
+            messages.append(self._projections(parcel))
+        return self._signal(parcel), messages
+
+    def last_words(self) -> list[Message]:
+        """What has been drawn since the last message about it."""
+        stories = [passes.message(self._step, False, self._evaluated) for passes in self._passes.values()]
+        return [story | {"key": f"{story['key']}/end"} for story in stories if story is not None]
+
+    def audit_of(self, step: int) -> Message | None:
+        """The fingerprints of single parameters after `step`, if they were taken and are not forgotten."""
+        prints = next((prints for at, prints in self._audits if at == step), None)
+        if prints is None:
+            return None
+        return {"kind": "audit", "key": f"audit/{step}", "step": step, "prints": prints}
+
+    def batch_of(self, step: int, rank: int) -> Message | None:
+        """What was read at `step`."""
+        for at, indices, loss in self._indices:
+            if at == step:
+                key = f"batch/{step}/{rank}"
+                return {"kind": "batch", "key": key, "step": step, "rank": rank, "loss": loss, "indices": indices}
+        return None
+
+    def _signal(self, parcel: Parcel) -> LocalSignal:
+        statement = parcel.statement
+        prints = {name: int(parcel.print_of(value) or 0) for name, value in statement.weights.items()}
+        if prints:
+            self._audits.append((parcel.step, prints))
+        return replace(
+            parcel.signal(),
+            backwards=statement.backwards,
+            syncs=statement.syncs,
+            passes=statement.passes,
+            updates=statement.updates,
+            lr=statement.lr,
+            settings=statement.settings,
+            part=statement.part,
+            parts=statement.parts,
+            reduced=parcel.print_of(statement.reduced),
+            used=parcel.print_of(statement.used),
+            weights=hash_of(list(prints.values())) if prints else None,
+            state=parcel.print_of(statement.state),
+            buffers=parcel.print_of(statement.buffers),
+            weight_square=parcel.number_of(statement.weight_square),
+            **self._batch(statement.batches),
+        )
+
+    def _batch(self, pulls: Sequence[Pull]) -> dict[str, Any]:
+        """The step's samples in numbers that can be compared."""
+        known = [pull.indices for pull in pulls if pull.indices is not None]
+        leaves = [leaf for pull in pulls for leaf in pull.leaves]
+        sizes = [pull.samples for pull in pulls if pull.samples is not None]
+        values: dict[str, Any] = {"samples": sum(sizes) if sizes else None}
+        if known and len(known) == len(pulls):
+            values["indices"] = hash_of([index for indices in known for index in indices])
+        if leaves and _says_enough(leaves):
+            content = digest([leaf.numbers for leaf in leaves])
+            targets = [pull.leaves[-1] for pull in pulls if len(pull.leaves) > 1]
+            values |= {
+                "content": content,
+                "targets": digest([leaf.numbers for leaf in targets]) if targets else None,
+                "target_rows": min((_rows(leaf) for leaf in targets), default=0),
+                "fresh": content not in self._seen,
+                "length": _length(leaves),
+                "padding": _padding(leaves),
+            }
+            self._seen.append(content)
+        return values
+
+    def _facts(self, parcel: Parcel) -> list[Message]:
+        facts = dict(parcel.statement.facts)
+        if parcel.statement.initial is not None:
+            facts["initial"] = {"weights": f"{(parcel.print_of(parcel.statement.initial) or 0) % 2**64:016x}"}
+        return [fact_message(parcel.step, topic, content) for topic, content in facts.items()]
+
+    def _data(self, parcel: Parcel) -> list[Message]:
+        messages: list[Message] = []
+        drawn: list[int] = []
+        for pull in parcel.statement.evaluated:
+            self._evaluated.add(pull.indices or ())
+        for pull in parcel.statement.batches:
+            if pull.loader is not None:
+                passes = self._passes.setdefault(pull.loader, Passes(pull.loader))
+                messages += self._turn_over(passes, pull, parcel.step)
+                passes.add(pull.indices or [])
+                drawn += pull.indices or []
+        if drawn:
+            self._indices.append((parcel.step, drawn, parcel.number_of(parcel.loss)))
+        return messages + self._progress(parcel.step)
+
+    def _turn_over(self, passes: Passes, pull: Pull, step: int) -> list[Message]:
+        """A pass has ended and another begun."""
+        if not (pull.first or passes.epoch < 0):
+            return []
+        messages = [passes.message(step, True, self._evaluated)]
+        facts = passes.begin(pull.facts)
+        if passes.epoch > CLOSELY_FOLLOWED and step - passes.last_told < COVERAGE_EVERY:
+            return []
+        passes.last_told = step
+        told = fact_message(step, "loader", facts) | {"key": f"facts/loader/{passes.number}/{passes.epoch}"}
+        return [message for message in messages if message is not None] + [told]
+
+    def _progress(self, step: int) -> list[Message]:
+        """Now and then what has been drawn so far: a pass may take days."""
+        if step == 0 or step % COVERAGE_EVERY:
+            return []
+        stories = [passes.message(step, False, self._evaluated) for passes in self._passes.values()]
+        return [story for story in stories if story is not None]
+
+    def _streams(self, parcel: Parcel) -> Message:
+        drawn = {
+            f"{name} in {where}": state
+            for where, (before, after) in parcel.statement.streams.items()
+            for name, state in consumed(before, after).items()
+        }
+        return {"kind": "streams", "key": f"streams/{parcel.step}", "step": parcel.step, "drawn": drawn}
+
+    def _projections(self, parcel: Parcel) -> Message:
+        values = {name: _floats(numbers) for name, numbers in parcel.statement.projections.items()}
+        return {"kind": "detail", "key": f"detail/{parcel.step}", "step": parcel.step, "projections": values}
+
+
+def fact_message(step: int, topic: str, facts: dict[str, str]) -> Message:
+    return {"kind": "facts", "key": f"facts/{topic}/{step}", "step": step, "topic": topic, "facts": facts}
+
+
+def _says_enough(leaves: Sequence[Leaf]) -> bool:
+    return sum(min(FEWEST_VALUES, len(leaf.numbers.unique())) for leaf in leaves) >= FEWEST_VALUES
+
+
+def _rows(leaf: Leaf) -> int:
+    complete = leaf.numbers.numel() == _product(leaf.shape)
+    return rows(leaf.numbers.reshape(leaf.shape) if complete and leaf.shape else leaf.numbers)
+
+
+def _length(leaves: Sequence[Leaf]) -> float | None:
+    """Of sequences of tokens: a table of whole numbers."""
+    tables = [leaf for leaf in leaves if len(leaf.shape) == 2 and not leaf.numbers.is_floating_point()]
+    return float(tables[0].shape[1]) if tables else None
+
+
+def _padding(leaves: Sequence[Leaf]) -> float | None:
+    masks = [leaf.numbers for leaf in leaves if leaf.name in MASKS]
+    return 1 - float(masks[0].ne(0).double().mean()) if masks else None
+
+
+def _floats(numbers: Any) -> list[float]:
+    return numbers.tolist() if isinstance(numbers, Tensor) else list(numbers)
+
+
+def _product(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

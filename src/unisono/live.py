@@ -1,0 +1,59 @@
+"""Diagnosis while training runs: each finding told once, on rank 0's stderr and to the user's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from unisono.console import Console
+from unisono.diagnosis import Diagnosis
+from unisono.finding import Finding
+from unisono.records import Record, from_line, to_line
+from unisono.report.findings import block
+
+WIDTH = 100
+MOST_TOLD = 12
+"""Findings shown in full; later ones are in the run file only."""
+
+
+class LiveDiagnosis:
+    def __init__(self, console: Console, ignore: Sequence[str], on_finding: Callable[[Finding], None] | None) -> None:
+        self._diagnosis = Diagnosis(ignore)
+        self._console, self._on_finding = console, on_finding
+        self._told = 0
+        self.findings: list[Finding] = []
+
+    def see(self, record: Record) -> None:
+        """As it stands in the file, where numbers have fewer digits: a replay must find the same."""
+        written = from_line(to_line(record))
+        if written is not None:
+            self._diagnosis.see(written)
+
+    def tell(self) -> bool:
+        """Tells what is new; whether anything above `info` was."""
+        news = self._diagnosis.news()
+        for finding in news:
+            self._say(finding)
+            self._hand_over(finding)
+        self.findings = self._diagnosis.findings()
+        return any(finding.at_least("warning") for finding in news)
+
+    def verdict(self) -> str:
+        grave = [finding for finding in self.findings if finding.at_least("warning")]
+        if not grave:
+            return "nothing suspicious was found"
+        codes = ", ".join(f"{finding.code} {finding.slug}" for finding in grave)
+        return f"found: {codes}. Read: unisono diagnose"
+
+    def _say(self, finding: Finding) -> None:
+        self._told += finding.at_least("warning")
+        if finding.at_least("warning") and self._told <= MOST_TOLD:
+            for line in block(finding, WIDTH):
+                self._console.say(line)
+
+    def _hand_over(self, finding: Finding) -> None:
+        if self._on_finding is None:
+            return
+        try:
+            self._on_finding(finding)
+        except Exception as error:
+            self._console.complain(f"`on_finding` failed ({type(error).__name__}: {error}); training is not affected")

@@ -1,0 +1,155 @@
+"""A recorded run, looked through once: what is wrong, what was checked, and where the workers differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from unisono.diagnosis import Diagnosis
+from unisono.finding import SEVERITIES, Finding
+from unisono.records import FORMAT, Record, RunRecord
+from unisono.report.preflight import Difference, differences
+from unisono.runfile import read_run, scan
+from unisono.runfile._lines import RUN_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    run: str
+    steps: int
+    workers: int
+    last_healthy_step: int | None
+    findings: tuple[Finding, ...]
+    checks: dict[str, str]
+    muted: dict[str, int]
+    differences: tuple[Difference, ...]
+    unreadable_lines: int = 0
+    further_models: tuple[str, ...] = ()
+    """Folders in the run's directory that hold runs of their own."""
+
+    @property
+    def verdict(self) -> str:
+        """The gravest severity of the open findings, or `healthy`."""
+        return max(self.severities("open"), key=SEVERITIES.index, default="healthy")
+
+    @property
+    def verdict_text(self) -> str:
+        grave = _counted([severity for severity in self.severities("open") if severity != "info"])
+        if grave:
+            return f"{grave}, {self._healthy_until()}"
+        over = _counted([severity for severity in self.severities("resolved") if severity != "info"])
+        return f"healthy again: {over} resolved, {self._extent()}" if over else self._extent("healthy: ")
+
+    def severities(self, state: str) -> list[str]:
+        return [finding.severity for finding in self.findings if finding.state == state]
+
+    def reaches(self, severity: str) -> bool:
+        """Whether any finding, also one that is resolved, is as grave as this."""
+        return any(finding.at_least(severity) for finding in self.findings)
+
+    def missing(self) -> dict[str, list[str]]:
+        """What has not been seen yet, and the codes that need it."""
+        needs: dict[str, list[str]] = {}
+        for code, state in self.checks.items():
+            if state.startswith("not-yet-possible"):
+                needs.setdefault(state.partition(": needs ")[2], []).append(code)
+        return needs
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `unisono diagnose --json` prints it."""
+        return {
+            "run": self.run,
+            "steps": self.steps,
+            "workers": self.workers,
+            "verdict": self.verdict,
+            "verdict_text": self.verdict_text,
+            "last_healthy_step": self.last_healthy_step,
+            "findings": [strict(finding.as_dict()) for finding in self.findings],
+            "checks": self.checks,
+            "muted": self.muted,
+            "unreadable_lines": self.unreadable_lines,
+            "further_models": list(self.further_models),
+        }
+
+    def _healthy_until(self) -> str:
+        last = self.last_healthy_step
+        return "healthy at no step" if last is None else f"healthy up to step {last:,}"
+
+    def _extent(self, healthy: str = "") -> str:
+        passed = sum(state == "passed" for state in self.checks.values())
+        extent = f"{count(self.steps, 'step')}, {count(self.workers, 'worker')}"
+        if not passed and not self.findings:
+            return f"nothing found, but nothing could be checked yet: {extent}"
+        return f"{healthy}{extent}, {count(passed, 'check')} passed"
+
+
+def examine(path: str | PathLike[str], ignore: tuple[str, ...] = (), after: int = 0) -> Checkup:
+    """Reads a run, given its directory or file. Raises `RunFileError` when there is none.
+
+    :param after: Attempts up to this one are left out.
+    """
+    diagnosis, name, bad, usable = Diagnosis(ignore), "", 0, False
+    for _, record in scan(path):
+        if record is None:
+            bad += 1
+        elif getattr(record, "attempt", after + 1) > after:
+            name = name or _name(record, path)
+            usable = usable or record.kind in ("run", "attempt", "step")
+            diagnosis.see(record)
+    if not usable:
+        read_run(path)  # says what is there instead
+    return Checkup(
+        run=name or _folder(path).name,
+        steps=diagnosis.scene.steps,
+        workers=diagnosis.scene.world,
+        last_healthy_step=diagnosis.last_healthy_step(),
+        findings=tuple(diagnosis.findings()),
+        checks=diagnosis.checks(),
+        muted=diagnosis.muted(),
+        differences=differences(diagnosis.scene),
+        unreadable_lines=bad,
+        further_models=tuple(folder.name for folder in further_models(path)),
+    )
+
+
+def further_models(path: str | PathLike[str]) -> list[Path]:
+    """A job that trains several models, or one per group of ranks, leaves a folder for each further one."""
+    if not Path(path).is_dir():
+        return []
+    return sorted(file.parent for file in Path(path).glob(f"*/{RUN_FILE}"))
+
+
+def strict(content: Any) -> Any:
+    """As strict JSON wants it: NaN and infinities as texts."""
+    if isinstance(content, dict):
+        return {key: strict(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [strict(value) for value in content]
+    return str(content) if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _counted(severities: list[str]) -> str:
+    """`1 critical finding`, `2 critical and 1 warning findings`; empty without any."""
+    counts = [(severities.count(severity), severity) for severity in reversed(SEVERITIES) if severity in severities]
+    listed = " and ".join(f"{number} {severity}" for number, severity in counts)
+    return f"{listed} finding{'s' * (len(severities) != 1)}" if severities else ""
+
+
+def _name(record: Record, path: str | PathLike[str]) -> str:
+    if not isinstance(record, RunRecord):
+        return ""
+    if record.format > FORMAT:
+        read_run(path)  # refuses it, and says how to update
+    return record.run
+
+
+def _folder(path: str | PathLike[str]) -> Path:
+    absolute = Path(path).absolute()
+    return absolute if absolute.is_dir() else absolute.parent

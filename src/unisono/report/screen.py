@@ -1,0 +1,23 @@
+"""What stdout is written to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+UNKNOWN_WIDTH = 80
+NARROWEST, WIDEST = 40, 120
+
+
+def width() -> int:
+    columns = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).columns if _is_terminal() else UNKNOWN_WIDTH
+    return min(max(columns, NARROWEST), WIDEST)
+
+
+def colour() -> bool:
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()

@@ -1,0 +1,49 @@
+"""Local SGD: workers that train on their own for a while and then average their weights, on purpose."""
+
+from __future__ import annotations
+
+from unisono.records import StepRecord
+from unisono.rules._parts import Parts
+from unisono.rules._scene import Scene
+
+EXCUSE = (
+    "the workers take steps of their own and their weights become equal again without a synchronised backward pass: "
+    "this is local SGD, and differences in between belong to it"
+)
+
+
+def is_declared(scene: Scene) -> bool:
+    """By torch's own tools for it."""
+    hook = scene.fact("model", "comm hook") or ""
+    return scene.fact("model", "averager") == "yes" or "localsgd" in hook.lower().replace("_", "")
+
+
+def is_unsynchronised(record: StepRecord) -> bool:
+    """The optimizer stepped although no worker's backward passes were synchronised."""
+    known = [syncs for syncs in record.syncs_W if syncs is not None]
+    return bool(known) and not any(known) and not record.skipped
+
+
+class LocalTraining:
+    """Recognises local SGD that is written by hand: weights that are equal again although nothing was synchronised."""
+
+    def __init__(self) -> None:
+        self._parts = Parts()
+        self.recognised = False
+
+    def forget(self) -> None:
+        self._parts.forget()
+        self.recognised = False
+
+    def see(self, record: StepRecord) -> bool:
+        """Whether it was recognised at this step."""
+        if record.heard and not record.skipped and not is_unsynchronised(record):
+            self._parts.forget()
+        if self.recognised or "weights" not in record.audits or not is_unsynchronised(record):
+            return False
+        if record.weights_W:
+            self._parts.differ(record)
+            return False
+        had_differed = self._parts.differed
+        self.recognised = self._parts.agree(record) and had_differed
+        return self.recognised

@@ -1,0 +1,147 @@
+"""UN501: one worker's gradients stay apart from those of the others, although its loss does not."""
+
+from __future__ import annotations
+
+import math
+
+from unisono.history import LIMIT, Peers
+from unisono.records import StepRecord
+from unisono.rules._scene import Scene, spoken
+from unisono.rules._statistical import Statistical, logs, new_batches
+
+LEAST_NORM = 0.05
+LEAST_COSINE = 0.02
+LEAST_LOSS = 0.02
+"""Smaller differences (of logarithms, of cosines) are not worth a word, however persistent."""
+
+LARGE_NORM = math.log(1.5)
+LARGE_COSINE = 0.2
+TINY = 1e-30
+"""Stands for the norm of a gradient that is zero."""
+
+
+class OutlierWorker(Statistical):
+    """One worker's gradients differ from the others'"""
+
+    code, slug, severity = "UN501", "outlier-worker", "critical"
+    pattern = "Hardware Fault Detection"
+    source = "direction consistency manual, section 4; global gradient norm manual, section 3"
+    meaning = (
+        "Workers that draw their data alike are interchangeable: each of them has the largest or smallest gradient as "
+        "often as any other. The worker named has not been: its gradient norm, or the agreement of its direction with "
+        "the others', has stayed to one side, while its loss is like theirs. So it is probably not the data that "
+        "differ but what is computed from them. At every reading each worker is scored against the median of the "
+        "others, in units of what such differences usually are in this run; the scores, capped at 4, add up, and an "
+        "alarm needs a sum of 60, or three scores above 10 in a row. With two workers nobody can say which is wrong."
+    )
+    correction = (
+        "The manual asks for low similarity with all other nodes. Low similarity is normal for small batches; what "
+        "counts is that one worker is persistently lower than the others. A throttled GPU computes the same numbers "
+        "later: that is UN503."
+    )
+    needs = "two or more workers with equal batch sizes, and 16 readings of new batches"
+    causes = {
+        "different-computation": "this worker's code or settings differ: scale of the loss, accumulation, dropout, precision",
+        "faulty-device": "the device computes wrong numbers without an error (silent data corruption)",
+        "data-of-another-kind": "the worker's data are of another kind",
+    }
+    remedies = {
+        "faulty-device": (
+            "run the same batch on this device and on another one and compare the gradients; test or drain the host",
+        ),
+        "different-computation": (
+            "look for conditions on the rank, and for a loss that is divided or scaled differently there",
+        ),
+        "data-of-another-kind": ("look at a few batches of this worker beside those of another one",),
+    }
+    explains = ("UN401", "UN406", "UN407", "UN411")
+    forgets_at_jumps = False
+
+    def forget(self) -> None:
+        self._norms: Peers | None = None
+        self._cosines: Peers | None = None
+        self._losses: Peers | None = None
+
+    def hear(self, record: StepRecord, scene: Scene) -> None:
+        if len(set(record.samples_W)) > 1 or not new_batches(record):
+            return
+        self._losses = _heard(self._losses, logs(record.loss_W), LEAST_LOSS)
+        norm_W = logs(record.norm_W, TINY) if any(record.norm_W) else None
+        if norm_W is None:
+            return
+        self._norms = _heard(self._norms, norm_W, LEAST_NORM)
+        cosines = [cosine for cosine in record.cos_W if cosine is not None]
+        if len(cosines) == len(norm_W):
+            self._cosines = _heard(self._cosines, cosines, LEAST_COSINE)
+        if self._norms is not None and self._norms.ready:
+            self._judge(record, scene, self._norms)
+
+    def _judge(self, record: StepRecord, scene: Scene, norms: Peers) -> None:
+        worker = norms.outlier()
+        by_cosine = worker is None
+        if worker is None:
+            worker = self._lowest_cosine()
+        if worker is None:
+            self.passed(record.step)
+        elif not self._loss_is_off(worker):
+            self._accuse(record, scene, worker, norms, by_cosine)
+
+    def _lowest_cosine(self) -> int | None:
+        """A higher one is no fault: a long gradient of one worker lowers the cosines of the others."""
+        worker = None if self._cosines is None else self._cosines.outlier()
+        if worker is None or self._cosines is None:
+            return None
+        return worker if self._cosines.level(worker) < 0 or len(self._cosines.gap_W) == 2 else None
+
+    def _loss_is_off(self, worker: int) -> bool:
+        """Then its data differ, and UN105 says so."""
+        return self._losses is not None and self._losses.total(worker) > LIMIT / 4
+
+    def _accuse(self, record: StepRecord, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> None:
+        pair = len(norms.gap_W) == 2
+        losses_known = self._losses is not None and self._losses.ready
+        evidence: dict[str, float | int | str] = {"norm_to_others": round(math.exp(norms.level(worker)), 4)}
+        if self._cosines is not None:
+            evidence["cos_minus_others"] = round(self._cosines.level(worker), 4)
+        if pair:
+            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+        self.report(
+            record.step,
+            scene,
+            why=self._why(scene, worker, norms, by_cosine),
+            causes=_causes(losses_known),
+            workers=() if pair else (worker,),
+            severity="critical" if losses_known and not pair and self._is_large(worker, norms) else "warning",
+            evidence=evidence,
+        )
+
+    def _is_large(self, worker: int, norms: Peers) -> bool:
+        lower = 0.0 if self._cosines is None else -self._cosines.level(worker)
+        return abs(norms.level(worker)) > LARGE_NORM or lower > LARGE_COSINE
+
+    def _why(self, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> str:
+        rank = spoken(scene.ranks((worker,)))
+        if by_cosine and self._cosines is not None:
+            said = f"{rank}'s direction agrees less with the others' (cosine {self._cosines.level(worker):+.2f})"
+        else:
+            said = f"{rank}'s gradient norm is usually {math.exp(norms.level(worker)):.3g} times that of the others"
+        if self._losses is not None:
+            said += ", while its loss is like theirs"
+        if len(norms.gap_W) == 2:
+            said += f"; undecidable between {spoken(scene.ranks((0, 1)))} which one is wrong"
+        return said
+
+
+def _heard(peers: Peers | None, value_W: list[float] | None, least: float) -> Peers | None:
+    if value_W is None:
+        return peers
+    if peers is None or len(peers.gap_W) != len(value_W):
+        peers = Peers(len(value_W), least)
+    peers.add(value_W)
+    return peers
+
+
+def _causes(losses_known: bool) -> dict[str, float]:
+    if losses_known:
+        return {"faulty-device": 0.6, "different-computation": 0.5}
+    return {"data-of-another-kind": 0.4, "different-computation": 0.4, "faulty-device": 0.3}

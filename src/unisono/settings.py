@@ -1,0 +1,21 @@
+"""What a user asked for when attaching."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from unisono.finding import Finding
+from unisono.schedule import DEFAULT, Schedule
+
+
+@dataclass(frozen=True)
+class Settings:
+    schedule: Schedule = DEFAULT
+    run_dir: str | os.PathLike[str] | None = None
+    first_step: int = 0
+    loader: Any = None
+    ignore: tuple[str, ...] = ()
+    on_finding: Callable[[Finding], None] | None = None

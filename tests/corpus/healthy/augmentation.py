@@ -1,0 +1,50 @@
+"""Samples are disturbed at random when they are read, by a random stream of its own on every rank."""
+
+import gc
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Disturbed(Dataset):
+    def __init__(self):
+        self.inputs = torch.randn(320, 16)
+        self.labels = (self.inputs @ torch.randn(16, 4) + torch.randn(320, 4)).argmax(dim=1)
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        return self.inputs[index] + 0.1 * torch.randn(16), self.labels[index]
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+dataset = Disturbed()
+sampler = DistributedSampler(dataset)
+loader = DataLoader(dataset, batch_size=8, sampler=sampler)
+model = DistributedDataParallel(
+    nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+torch.manual_seed(100 + rank)
+
+for epoch in range(8):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    if rank == 0:
+        print(f"epoch {epoch} loss {loss.item():.4f}")
+
+dist.barrier()
+del model
+gc.collect()
+dist.destroy_process_group()

@@ -1,0 +1,37 @@
+"""Ten samples for four ranks: less than one batch each, and two ranks must share samples."""
+
+import gc
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+inputs = torch.randn(10, 16)
+dataset = TensorDataset(inputs, torch.arange(10).remainder(4))
+sampler = DistributedSampler(dataset)
+loader = DataLoader(dataset, batch_size=4, sampler=sampler)
+model = DistributedDataParallel(
+    nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+for epoch in range(80):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    if rank == 0 and epoch % 20 == 0:
+        print(f"epoch {epoch} loss {loss.item():.4f}")
+
+dist.barrier()
+del model
+gc.collect()
+dist.destroy_process_group()
