@@ -76,7 +76,8 @@ def attach(
         return InertMonitor()
     _introduce(monitor, len(ranks))
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
-    weakref.finalize(model, monitor.retire).atexit = False
+    # It outlives the wrapper itself: a script that throws it away trains on, unsynchronised.
+    weakref.finalize(getattr(model, "module", model), monitor.retire).atexit = False
     return monitor
 
 

@@ -5,7 +5,7 @@ The same class listens live and replays a file, record by record, so both give t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from unisono.finding import SEVERITIES, Finding
@@ -20,19 +20,24 @@ class Diagnosis:
         self.scene = Scene()
         self.ignore = frozenset(ignore)
         self._rules: list[Rule] = [rule() for rule in RULES]
-        self._looks: dict[str, list[Callable[[Record, Scene], None]]] = {
-            kind: [look for rule in self._rules if (look := getattr(rule, f"on_{kind}", None))] for kind in RECORD_TYPES
-        }
+        self._looking = {kind: [rule for rule in self._rules if hasattr(rule, f"on_{kind}")] for kind in RECORD_TYPES}
         self._said: dict[str, str] = {}
+        self._noticed: dict[str, int] = {}
 
     def see(self, record: Record) -> None:
         self.scene.see(record)
-        for look in self._looks[record.kind]:
-            look(record, self.scene)
+        for rule in self._looking[record.kind]:
+            rule.see(record, self.scene)
 
-    def news(self) -> list[Finding]:
-        """Leading findings that have not been told yet, or have become graver since."""
+    def news(self, hold: int = 0) -> list[Finding]:
+        """Leading findings that have not been told yet, or have become graver since.
+
+        :param hold: Steps for which a new one is kept back.
+        """
         fresh = [found for found in self.findings() if _graver(found.severity, self._said.get(found.code))]
+        fresh = [
+            found for found in fresh if self.scene.step >= self._noticed.setdefault(found.code, self.scene.step) + hold
+        ]
         self._said |= {found.code: found.severity for found in fresh}
         return fresh
 
@@ -96,15 +101,15 @@ def explain(found: Mapping[str, Finding], cases: Mapping[str, Case]) -> dict[str
     direct: dict[str, str] = {}
     for cause in sorted(found, key=lambda code: (found[code].first_step, code)):
         for symptom in _EXPLAINS[cause]:
-            covered = symptom in found and _covers(found[cause], found[symptom], cases[cause].last_good)
+            covered = symptom in found and _covers(found[cause], found[symptom], cases[cause])
             if covered and symptom not in direct and _root(cause, direct) != symptom:
                 direct[symptom] = cause
     return {symptom: _root(symptom, direct) for symptom in direct}
 
 
-def _covers(cause: Finding, symptom: Finding, last_good: int | None) -> bool:
+def _covers(cause: Finding, symptom: Finding, case: Case) -> bool:
     """A finding explains only what is no graver than itself, came when it may have been there, and was not over."""
-    too_early = last_good is not None and symptom.first_step <= last_good
+    too_early = case.last_good is not None and symptom.first_step <= _last_good(case)
     ended = symptom.state == "resolved" and symptom.last_step < cause.first_step
     return not too_early and not ended and cause.at_least(symptom.severity)
 

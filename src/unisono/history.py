@@ -16,12 +16,18 @@ SLACK = 0.5
 LIMIT = 60.0
 """Scores against peers are capped, lessened by the slack and summed up to the limit."""
 
+FULL = 2 * LIMIT
+"""Sums grow no further, so that a fault that is over is soon forgotten."""
+
 HARD = 10.0
 HARD_READINGS = 3
 """So many scores above `HARD` in a row need no sum."""
 
 LEARNT = 16
 """Readings before the first score."""
+
+NORMAL = 1.4826
+"""Standard deviation of normal numbers, in units of the median distance from their median."""
 
 
 class Window:
@@ -99,95 +105,120 @@ class Blocks:
 class Peers:
     """Who stays apart from the others: each worker's gap to the median of the others, scored and summed.
 
-    The unit of a score is the usual size of a gap, over all workers and the last readings; a gap has to be at least
-    `least` to matter at all.
+    The unit of a score is the usual size of a gap, over all workers and the last readings, but not less than `least`,
+    the smallest gap that matters at all.
     """
 
     RECENT = 32
-    ALIKE = 0.75
+    ALIKE = 1.0
     """How far the others may lie apart, in units of their noise from reading to reading."""
 
     def __init__(self, workers: int, least: float) -> None:
+        self.workers = workers
         self.least = least
         self.readings = 0
-        self.gap_W = [0.0] * workers
-        self.score_W = [0.0] * workers
         self._high_W = [0.0] * workers
         self._low_W = [0.0] * workers
         self._hard_W = [0] * workers
-        self._recent_W: list[deque[float]] = [deque(maxlen=self.RECENT) for _ in range(workers)]
+        self.alarmed = False
+        """Some worker's scores are beyond a limit; whether they are worth a word, `apart` says."""
+
+        self._gap_TW: deque[list[float]] = deque(maxlen=self.RECENT)
         self._sizes = Window(128)
-
-    def add(self, value_W: Sequence[float]) -> None:
-        self.gap_W = [value - others for value, others in zip(value_W, medians_of_others(value_W), strict=True)]
-        for recent, gap in zip(self._recent_W, self.gap_W, strict=True):
-            recent.append(gap)
-        if self.ready:
-            self._score(max(self._sizes.median * 1.4826, self.least / CAP))
-        # One worker a reading, in turn: gaps of one reading hang together, and a faulty worker must not set the unit.
-        self._sizes.add(abs(self.gap_W[self.readings % len(self.gap_W)]))
-        self.readings += 1
-
-    def _score(self, unit: float) -> None:
-        for worker, gap in enumerate(self.gap_W):
-            score = self.score_W[worker] = gap / unit
-            capped = min(CAP, max(-CAP, score))
-            self._high_W[worker] = min(2 * LIMIT, max(0.0, self._high_W[worker] + capped - SLACK))
-            self._low_W[worker] = min(2 * LIMIT, max(0.0, self._low_W[worker] - capped - SLACK))
-            self._hard_W[worker] = self._hard_W[worker] + 1 if abs(score) > HARD else 0
 
     @property
     def ready(self) -> bool:
         return self.readings >= LEARNT
+
+    def add(self, value_W: Sequence[float]) -> None:
+        gap_W = gaps_to_others(value_W)
+        self._gap_TW.append(gap_W)
+        if self.ready:
+            self._score(gap_W, max(self._sizes.median * NORMAL, self.least))
+        # One worker a reading, in turn: gaps of one reading hang together, and a faulty worker must not set the unit.
+        self._sizes.add(abs(gap_W[self.readings % self.workers]))
+        self.readings += 1
+
+    def _score(self, gap_W: list[float], unit: float) -> None:
+        high_W, low_W, hard_W = self._high_W, self._low_W, self._hard_W
+        alarmed = False
+        for worker, gap in enumerate(gap_W):
+            score = gap / unit
+            capped = CAP if score > CAP else -CAP if score < -CAP else score
+            high, low = high_W[worker] + capped - SLACK, low_W[worker] - capped - SLACK
+            high_W[worker] = 0.0 if high < 0 else high if high < FULL else FULL
+            low_W[worker] = 0.0 if low < 0 else low if low < FULL else FULL
+            hard_W[worker] = hard_W[worker] + 1 if score > HARD or score < -HARD else 0
+            alarmed = alarmed or high > LIMIT or low > LIMIT or hard_W[worker] >= HARD_READINGS
+        self.alarmed = alarmed
 
     def total(self, worker: int) -> float:
         return max(self._high_W[worker], self._low_W[worker])
 
     def level(self, worker: int) -> float:
         """The worker's usual gap of late."""
-        return median(self._recent_W[worker])
+        just_now = self._is_hard(worker) and self.total(worker) <= LIMIT
+        return median(self._gaps(worker)[-HARD_READINGS:] if just_now else self._gaps(worker))
+
+    def _gaps(self, worker: int) -> list[float]:
+        return [gap_W[worker] for gap_W in self._gap_TW]
 
     def apart(self) -> list[int]:
         """All workers that stay apart."""
-        return [w for w in range(len(self.gap_W)) if self._is_apart(w) and abs(self.level(w)) >= self.least]
+        if not self.alarmed:
+            return []
+        return [w for w in range(self.workers) if self._is_apart(w) and abs(self.level(w)) >= self.least]
 
     def outlier(self) -> int | None:
         """The one worker that stays apart from others that are alike; with two workers, either of them."""
         apart = self.apart()
         if not apart:
             return None
-        worst = max(apart, key=lambda worker: (self.total(worker), abs(self.level(worker))))
-        others = [worker for worker in range(len(self.gap_W)) if worker != worst]
+        worst = max(apart, key=lambda worker: abs(self.level(worker)))
+        others = [worker for worker in range(self.workers) if worker != worst]
         # The others are pulled to the opposite side; a second one on the same side is another fault.
         sums_W = self._high_W if self.level(worst) > 0 else self._low_W
         alone = all(sums_W[worker] <= LIMIT / 2 for worker in others)
         return worst if len(others) == 1 or (alone and self._alike(others)) else None
 
     def _is_apart(self, worker: int) -> bool:
-        return self.total(worker) > LIMIT or self._hard_W[worker] >= HARD_READINGS
+        return self.total(worker) > LIMIT or self._is_hard(worker)
+
+    def _is_hard(self, worker: int) -> bool:
+        return self._hard_W[worker] >= HARD_READINGS
 
     def _alike(self, workers: Sequence[int]) -> bool:
         """The workers differ by no more than their noise: not so where everybody repeats a batch of its own."""
-        levels = [self.level(worker) for worker in workers]
-        middle = median(levels)
-        apart = 1.4826 * median([abs(level - middle) for level in levels])
-        return apart <= self.ALIKE * median([_noise(self._recent_W[worker]) for worker in workers])
+        gaps = [self._gaps(worker) for worker in workers]
+        return scatter([median(own) for own in gaps]) <= self.ALIKE * median([_noise(own) for own in gaps])
 
 
 def median(values: Sequence[float] | deque[float]) -> float:
     return _middle(sorted(values))
 
 
+def scatter(values: Sequence[float]) -> float:
+    """Standard deviation, from the median distance to the median."""
+    middle = median(values)
+    return NORMAL * median([abs(value - middle) for value in values])
+
+
 def medians_of_others(value_W: Sequence[float]) -> list[float]:
     """For each worker the median of all the others' values."""
-    order = sorted(range(len(value_W)), key=value_W.__getitem__)
-    ordered = [value_W[worker] for worker in order]
-    others_W = [0.0] * len(order)
-    left = len(order) - 1
-    for place, worker in enumerate(order):
-        low, high = (left - 1) // 2, left // 2
-        others_W[worker] = (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
-    return others_W
+    ordered = sorted(value_W)
+    low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2
+    # Without a value from the lower part all later ones move down by one place; equal values are interchangeable.
+    without_low = (ordered[low + 1] + ordered[high + 1]) / 2
+    without_middle = (ordered[low] + ordered[high + 1]) / 2
+    without_high = (ordered[low] + ordered[high]) / 2
+    return [
+        without_low if value <= ordered[low] else without_middle if value <= ordered[high] else without_high
+        for value in value_W
+    ]
+
+
+def gaps_to_others(value_W: Sequence[float]) -> list[float]:
+    return [value - others for value, others in zip(value_W, medians_of_others(value_W), strict=True)]
 
 
 def _middle(ordered: Sequence[float]) -> float:

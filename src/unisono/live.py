@@ -11,6 +11,9 @@ from unisono.records import Record, from_line, to_line
 from unisono.report.findings import block
 
 WIDTH = 100
+HELD_STEPS = 3
+"""A finding waits so many steps before it is told: what shows first may be the symptom of what shows next."""
+
 MOST_TOLD = 12
 """Findings shown in full; later ones are in the run file only."""
 
@@ -20,6 +23,7 @@ class LiveDiagnosis:
         self._diagnosis = Diagnosis(ignore)
         self._console, self._on_finding = console, on_finding
         self._told = 0
+        self._unread = False
         self.findings: list[Finding] = []
 
     def see(self, record: Record) -> None:
@@ -27,10 +31,14 @@ class LiveDiagnosis:
         written = from_line(to_line(record))
         if written is not None:
             self._diagnosis.see(written)
+            self._unread = True
 
-    def tell(self) -> bool:
-        """Tells what is new; whether anything above `info` was."""
-        news = self._diagnosis.news()
+    def tell(self, last: bool = False) -> bool:
+        """Tells what is new; whether anything above `info` was. The last time nothing is held back."""
+        if not (self._unread or last):
+            return False
+        self._unread = False
+        news = self._diagnosis.news(hold=0 if last else HELD_STEPS)
         for finding in news:
             self._say(finding)
             self._hand_over(finding)

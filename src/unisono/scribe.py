@@ -39,7 +39,7 @@ class Scribe:
         layout: Format,
         write: Callable[[Record], None],
         met: Callable[[dict[int, dict[str, Any]]], None],
-        tell: Callable[[], bool],
+        tell: Callable[..., bool],
         plain_mean: Callable[[], bool],
         complain: Callable[[str], None],
     ) -> None:
@@ -100,7 +100,7 @@ class Scribe:
             time.sleep(TURN / 4)
         self._introduce(exchange)
         self._write_down(exchange, everything=True)
-        self._tell()
+        self._tell(last=True)
         exchange.lost += self.book.late
 
     def _has_reason_to_look(self, exchange: Exchange) -> bool:

@@ -51,6 +51,7 @@ class LocalSignal:
     weights: int | None = None
     state: int | None = None
     buffers: int | None = None
+    start: int | None = None
     """Fingerprints of the compared part: gradients after all-reduce, as the optimizer took them, weights, ..."""
 
     weight_square: float | None = None

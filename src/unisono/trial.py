@@ -60,7 +60,9 @@ def try_out(command: Sequence[str], environment: Mapping[str, str], run_dir: Pat
         finally:
             _stop(process, mark)
     tail.read()
-    checkups = tuple(examine(file, after=attempts.get(file, 0)) for file in _run_files(run_dir)) if tail.steps else ()
+    ignored = tuple(filter(None, environment.get("UNISONO_IGNORE", "").split(",")))
+    files = _run_files(run_dir) if tail.steps else []
+    checkups = tuple(examine(file, ignored, after=attempts.get(file, 0)) for file in files)
     return Trial(returncode, tail.steps, checkups)
 
 

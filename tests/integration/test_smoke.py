@@ -1,6 +1,7 @@
 """The first steps of real jobs: a verdict, and no process left behind."""
 
 import sys
+import tempfile
 
 import pytest
 
@@ -31,8 +32,9 @@ def test_a_job_that_fails_is_not_healthy(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_script_in_a_users_test_suite(monkeypatch):
+def test_a_script_in_a_users_test_suite(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = run_script(LOADER, workers=2, steps=40)
     outcome.assert_healthy()
     assert read_run(outcome.run_dir).attempts[0].world == 2

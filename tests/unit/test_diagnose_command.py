@@ -18,14 +18,15 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(run_dir, shared=(), attempt=1, steps=STEPS):
+def write(run_dir, shared=(), attempt=1, steps=STEPS, torch=()):
     """A run of four workers; from step 40 on those in `shared` read the same data."""
     writer = RunWriter(run_dir)
     if writer.needs_header:
         writer.write(RunRecord(1, "the-run", 1.5, "train", "0.1"))
     workers = tuple(WorkerFacts(rank, "node", 100 + rank, f"cuda:{rank}") for rank in range(4))
     writer.write(AttemptRecord(attempt, 1.5, 4, 0, workers))
-    writer.write(FactsRecord(attempt, 0, 1.5, "settings", differ={"torch": ("2.6", "2.6", "2.5", "2.6")}))
+    if torch:
+        writer.write(FactsRecord(attempt, 0, 1.5, "settings", differ={"torch": torch}))
     for step in range(steps):
         same = tuple(shared[0] if worker in shared else worker for worker in range(4)) if shared else ()
         same = same if step >= FAULT_FROM else ()
@@ -57,8 +58,12 @@ def test_a_fault_is_named_with_ranks_and_steps(capsys):
     assert code == 0
     assert lines[0] == "1 critical finding, healthy up to step 39"
     assert " ".join(lines[2].split()) == "UN101 Several workers load the same data ranks 1, 3 since step 40"
-    assert "settings: torch  2.6    0, 1, 3" in out
     assert lines[-1] == "more: unisono explain UN101"
+
+
+def test_what_differs_between_the_workers_is_shown(capsys):
+    write("run", torch=("2.6", "2.6", "2.5", "2.6"))
+    assert "settings: torch  2.6    0, 1, 3" in diagnose(capsys, "run")[1]
 
 
 def test_json_has_the_names_of_the_contract(capsys):

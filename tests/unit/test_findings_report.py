@@ -30,7 +30,7 @@ def found(code="UN101", **changes):
         "why": "they had equal batches in 12 steps in a row",
         "evidence": {"equal_steps": 12, "cosine": 0.998},
         "causes": (Cause("sampler-rank", "the sampler was given the same rank", 0.95), Cause("other", "that", 0.2)),
-        "remedies": ("give the sampler rank=dist.get_rank()", "shard by rank"),
+        "remedies": ("give the sampler rank=dist.get_rank()", "shard `by_rank`"),
         "pattern": "Data Duplication",
     }
     return Finding(**(settings | changes))
@@ -56,7 +56,7 @@ def test_a_finding_is_verdict_why_next():
         "       why   they had equal batches in 12 steps in a row; most likely the",
         "             sampler was given the same rank",
         "       next  give the sampler rank=dist.get_rank()",
-        "       or    shard by rank",
+        "       or    shard `by_rank`",
         "       where node0 cuda:1, node1 cuda:1",
     ]
 
@@ -155,7 +155,9 @@ def test_colour_changes_nothing_but_colour():
 
 def test_text_from_a_run_cannot_steer_the_terminal_or_the_issue():
     nasty = "\x1b[31m<b>`|@all"
-    result = checkup(found(why=nasty, where=(nasty,)), run=nasty, differences=differences(scene((nasty, "2"))))
+    result = checkup(
+        found(why=nasty, where=(nasty,), remedies=()), run=nasty, differences=differences(scene((nasty, "2")))
+    )
     assert "\x1b" not in as_text(result)
     assert "\x1b" not in as_markdown(result)
     assert not re.search(r"(?<!\\)[<>`]|@", as_markdown(result))
@@ -205,7 +207,7 @@ def test_markdown_has_all_of_a_finding():
         "",
         "- why: they had equal batches in 12 steps in a row; most likely the sampler was given the same rank",
         "- next: give the sampler rank=dist.get\\_rank()",
-        "- or: shard by rank",
+        "- or: shard `by_rank`",
         "- where: node0 cuda:1, node1 cuda:1",
         "- evidence: equal\\_steps 12, cosine 0.998",
     ]

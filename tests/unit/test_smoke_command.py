@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,9 +147,9 @@ def test_processes_that_do_not_listen_are_killed_wherever_they_are(capfd, monkey
 
 
 def test_the_signals_are_as_before(capfd):
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     smoke(capfd)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -279,11 +281,15 @@ def test_a_script_that_is_not_there():
         testing.run_script("none.py")
 
 
-def test_findings_of_all_models_count():
+@pytest.mark.parametrize(("severity", "healthy"), [("info", True), ("warning", False), ("critical", False)])
+def test_an_info_is_healthy(severity, healthy):
     writer = RunWriter("run")
     writer.write(RunRecord(1, "r", 1.5, "", ""))
     writer.write(AttemptRecord(1, 1.5, 2, 0, (WorkerFacts(0, "n", 1, "cpu"), WorkerFacts(1, "n", 2, "cpu"))))
     for step in range(5):
         writer.write(StepRecord(1, step, 1.5, compared=2, fresh=True, same_content_W=(0, 0)))
     checkup = trial.examine("run")
-    assert len(Outcome(Path("run"), Trial(None, 5, (checkup, checkup))).findings) == 2 * len(checkup.findings) > 0
+    (finding,) = checkup.findings
+    result = Outcome(Path("run"), Trial(None, 5, (replace(checkup, findings=(replace(finding, severity=severity),)),)))
+    with nullcontext() if healthy else pytest.raises(AssertionError, match="not healthy"):
+        result.assert_healthy()

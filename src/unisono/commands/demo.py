@@ -1,4 +1,4 @@
-"""`unisono demo`: real processes on this machine, a silent fault, and what unisono heard."""
+"""`unisono demo`: real processes on this machine, a silent fault, and the finding that names it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ import argparse
 from typing import Any
 
 from unisono.errors import UserError
+from unisono.lab.faults import FAULTS
+from unisono.report import screen
 
 
 def add_parser(subparsers: Any) -> None:
-    from unisono.lab.demo import FAULTS
-
-    parser = subparsers.add_parser("demo", description=__doc__)
-    parser.add_argument("--fault", default=FAULTS[0], choices=FAULTS, help="what goes wrong in the second training")
+    faults = "\n".join(f"  {name:<27}{fault.what}" for name, fault in FAULTS.items())
+    parser = subparsers.add_parser(
+        "demo",
+        description=__doc__,
+        epilog=f"faults:\n{faults}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--fault",
+        default="duplicated-data",
+        choices=FAULTS,
+        metavar="SLUG",
+        help="what goes wrong in the second training (default: duplicated-data)",
+    )
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="processes to train with (default: 4)")
     parser.add_argument("--out", metavar="DIR", help="where the two runs go (default: unisono-runs/<time>-demo)")
 
@@ -23,13 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if not 2 <= args.workers <= 64:
         raise UserError(f"`--workers` should be from 2 to 64. Found `{args.workers}`. Write: --workers 4")
     check_torch()
-    print("Two trainings on this machine, the same script but for its sampler.")
-    print(show(args.fault, args.workers, args.out))
-    print(EXPLANATION)
+    print("Two trainings on this machine. In the second one a mistake was made that raises no error.\n")
+    print(show(args.fault, args.workers, args.out, screen.width(), screen.colour()))
+    print(f"\nThe mistake was: {FAULTS[args.fault].what}.")
     return 0
-
-
-EXPLANATION = """
-The averaged loss of both trainings falls, and no error is raised. But in the second one every worker has read the
-same shard: the workers' losses do not differ at all, their gradients point in exactly the same direction, and the
-workers together are worth one. A loss curve cannot show it; unisono listens to the workers before they are averaged."""

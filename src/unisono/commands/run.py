@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from unisono.errors import UserError
+from unisono.rules import RULES
 from unisono.runfile import RUNS, planned_run_dir
 
 USAGE = """\
@@ -30,13 +31,15 @@ Runs a training script, unchanged, with unisono listening inside. The exit code 
 options:
   --out DIR    the run directory; one that exists is continued (default: unisono-runs/<time>-<script>)
   --every N    listen to gradients at every Nth step (default: chosen by cost)
+  --ignore CODE[,CODE...]
+               keep quiet about these findings, as in UN105; they are still counted
   -h, --help   show this text
 
 UNISONO=off in the environment runs the command alone. The interpreter options -I, -E and -S hide unisono from a script.
 """
 
 STARTUP_DIR = Path(__file__).resolve().parent.parent / "startup"
-VARIABLES = {"--out": "UNISONO_RUN_DIR", "--every": "UNISONO_EVERY"}
+VARIABLES = {"--out": "UNISONO_RUN_DIR", "--every": "UNISONO_EVERY", "--ignore": "UNISONO_IGNORE"}
 # Each of these is set by some launcher in the processes it starts; a directory chosen here would be one per rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
@@ -92,9 +95,22 @@ def checked(name: str, value: str) -> str:
         if not value:
             raise UserError("`--out` should name the run directory. Found an empty name. Write: --out DIR")
         return os.path.abspath(value)
+    if name == "--ignore":
+        return ",".join(checked_codes(value))
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", value):
         raise UserError(f"`--every` should be a whole number of steps from 1 up. Found `{value}`. Write: --every 10")
     return str(int(value))
+
+
+def checked_codes(value: str) -> list[str]:
+    codes = [code.strip().upper() for code in value.split(",")]
+    unknown = [code for code in codes if code not in {rule.code for rule in RULES}]
+    if unknown:
+        raise UserError(
+            f"`--ignore` should hold codes of findings, as in `--ignore UN105`. Found `{unknown[0]}`. "
+            "List them with: unisono explain"
+        )
+    return codes
 
 
 def checked_command(command: Sequence[str]) -> tuple[str, ...]:

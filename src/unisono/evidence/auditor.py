@@ -38,6 +38,9 @@ class Auditor:
         squares = [measure_norm(self._parameters[index].detach()) for index in indices]
         return prints, _total(squares)
 
+    def all_weights(self) -> Print:
+        return fingerprint([parameter.detach() for parameter in self._parameters])
+
     def state(self, optimizer: Any, part: int, parts: int) -> Print | None:
         """Of the optimizer's memory of these parameters; None where workers hold different shares of it by design."""
         if is_sharded(optimizer):

@@ -9,7 +9,7 @@ from typing import Any
 from unisono.records import Twins
 from unisono.signals import LocalSignal, RollCall
 
-AUDITS = ("reduced", "used", "weights", "state", "buffers")
+AUDITS = ("reduced", "used", "weights", "state", "buffers", "start")
 DATA = {"same_indices_W": "indices", "same_content_W": "content", "same_targets_W": "targets"}
 
 

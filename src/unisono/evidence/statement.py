@@ -30,13 +30,16 @@ class Statement:
     weight_square: float | Tensor | None = None
     state: Print | None = None
     buffers: Print | None = None
+    start: Print | None = None
+    """All weights before the first backward pass of the step."""
+
     batches: list[Pull] = field(default_factory=list)
     evaluated: list[Pull] = field(default_factory=list)
     streams: dict[str, tuple[Snapshot, Snapshot]] = field(default_factory=dict)
     """Random streams before and after, by where they were drawn from."""
 
     initial: Print | None = None
-    """All weights before the first backward pass."""
+    """The same before the first step of all."""
 
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
     """By topic."""
@@ -44,5 +47,5 @@ class Statement:
     projections: dict[str, Any] = field(default_factory=dict)
 
     def prints(self) -> Iterator[Print | None]:
-        yield from (self.reduced, self.used, self.state, self.buffers, self.initial)
+        yield from (self.reduced, self.used, self.state, self.buffers, self.start, self.initial)
         yield from self.weights.values()

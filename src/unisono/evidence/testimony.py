@@ -88,6 +88,7 @@ class Testimony:
             weights=hash_of(list(prints.values())) if prints else None,
             state=parcel.print_of(statement.state),
             buffers=parcel.print_of(statement.buffers),
+            start=parcel.print_of(statement.start),
             weight_square=parcel.number_of(statement.weight_square),
             **self._batch(statement.batches),
         )

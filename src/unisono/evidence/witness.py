@@ -60,6 +60,9 @@ class Witness(Listener):
         self._optimizer: Any = None
         self._before: Snapshot | None = None
         self._initial: int | Tensor | None = None
+        self._look_at_start = False
+        """The last step was not synchronised: weights may since have been averaged by hand."""
+
         self._began = self._asked_for_averager = self._averaged = False
         self._passes = self._updates = 0
         self._statement = Statement()
@@ -84,8 +87,10 @@ class Witness(Listener):
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
         if not self._began:
             self._began = True
-            prints, _ = self._auditor.weights(0, 1)
-            self._statement.initial = fingerprint_of(prints)
+            self._statement.initial = self._auditor.all_weights()
+        if self._look_at_start and self._audited:
+            self._statement.start = self._auditor.all_weights()
+        self._look_at_start = False
 
     @guarded
     def loading_begins(self, iterator: Any) -> None:
@@ -142,6 +147,7 @@ class Witness(Listener):
         statement = self._statement
         statement.backwards, statement.syncs = backwards, syncs
         statement.passes, statement.updates = self._passes, self._updates
+        self._look_at_start = syncs == 0
         self._complete(statement)
         return statement
 
@@ -155,6 +161,7 @@ class Witness(Listener):
         if statement.syncs == 0 and not self._asked_for_averager:
             self._asked_for_averager = True
             self._averaged = averager_alive()
+            statement.facts["model"] = self._wrapper.facts() | {"averager": "yes" if self._averaged else "no"}
         if self._averaged:
             statement.parts = 0
         elif self._audited:
@@ -184,10 +191,3 @@ def averager_alive() -> bool:
     """Whether torch's model averaging is in use: workers then train apart by design. Slow, so asked for once."""
     module: Any = sys.modules.get(AVERAGERS)
     return module is not None and any(isinstance(thing, module.ModelAverager) for thing in gc.get_objects())
-
-
-def fingerprint_of(prints: dict[str, Any]) -> int | Tensor:
-    """Of fingerprints."""
-    numbers = list(prints.values())
-    tensors = [number for number in numbers if isinstance(number, Tensor)]
-    return fingerprint([torch.stack(tensors) if tensors else torch.tensor(numbers, dtype=torch.int64)])

@@ -19,6 +19,7 @@ class DDPWrapper:
     def __init__(self, model: DistributedDataParallel) -> None:
         # Weakly: the model must be free to go when the script lets go of it.
         self._weak_model = weakref.ref(model)
+        self._facts = _describe(model)
         self._ranks = dist.get_process_group_ranks(model.process_group)
 
     @property
@@ -27,6 +28,10 @@ class DDPWrapper:
         if model is None:
             raise ReferenceError("the model is gone")
         return model
+
+    def is_gone(self) -> bool:
+        """The script has let go of the wrapper: whatever it trains now is not synchronised."""
+        return self._weak_model() is None
 
     def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
         ignored = getattr(self._model, "parameters_to_ignore", ())
@@ -38,10 +43,10 @@ class DDPWrapper:
 
     def will_sync(self) -> bool:
         # DDP decides in forward; `require_backward_grad_sync` may have been changed since.
-        return bool(self._model.require_forward_param_sync)
+        return not self.is_gone() and bool(self._model.require_forward_param_sync)
 
     def plain_mean(self) -> bool:
-        if self._weak_model() is None:
+        if self.is_gone():
             return True
         return not getattr(self._model, "_comm_hooks", ()) and not self._joining()
 
@@ -49,27 +54,30 @@ class DDPWrapper:
         return module is self._weak_model()
 
     def promises_equality(self) -> bool:
-        hooks = [getattr(hook, "__name__", "") for hook, _ in getattr(self._model, "_comm_hooks", ())]
-        return not any("localSGD" in hook for hook in hooks)
+        hooks = [] if self.is_gone() else getattr(self._model, "_comm_hooks", ())
+        return not any("localSGD" in getattr(hook, "__name__", "") for hook, _ in hooks)
 
     def unshared_buffers(self) -> list[Tensor]:
         """Only where DDP was told not to broadcast them: otherwise it makes them equal in every forward pass."""
-        model = self._model
-        if model.broadcast_buffers:
+        model = self._weak_model()
+        if model is None or model.broadcast_buffers:
             return []
         ignored = getattr(model, "parameters_to_ignore", ())
         buffers = [buffer for name, buffer in model.module.named_buffers() if name not in ignored]
         return [buffer.detach() for buffer in buffers if buffer.is_floating_point()]
 
     def facts(self) -> dict[str, str]:
-        model = self._model
-        hooks = [getattr(hook, "__name__", type(hook).__name__) for hook, _ in getattr(model, "_comm_hooks", ())]
-        return {
-            "wrapper": type(model).__name__,
-            "broadcast buffers": "yes" if model.broadcast_buffers else "no",
-            "buffers": str(sum(1 for _ in model.module.buffers())),
-            "comm hook": ", ".join(hooks) or "none",
-        }
+        return self._facts | ({"wrapper": "gone"} if self.is_gone() else {})
 
     def _joining(self) -> bool:
         return bool(getattr(getattr(self._model, "_join_config", None), "enable", False))
+
+
+def _describe(model: DistributedDataParallel) -> dict[str, str]:
+    hooks = [getattr(hook, "__name__", type(hook).__name__) for hook, _ in getattr(model, "_comm_hooks", ())]
+    return {
+        "wrapper": type(model).__name__,
+        "broadcast buffers": "yes" if model.broadcast_buffers else "no",
+        "buffers": str(sum(1 for _ in model.module.buffers())),
+        "comm hook": ", ".join(hooks) or "none",
+    }

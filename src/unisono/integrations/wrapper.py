@@ -27,6 +27,9 @@ class Wrapper(Protocol):
     def is_model(self, module: object) -> bool:
         """Whether this is the wrapped model."""
 
+    def is_gone(self) -> bool:
+        """Whether the script has let go of the wrapper, though perhaps not of what is in it."""
+
     def promises_equality(self) -> bool:
         """Whether weights, gradients and optimizer state should be equal on all workers."""
 
@@ -58,6 +61,9 @@ class PlainModule:
 
     def is_model(self, module: object) -> bool:
         return module is self._weak_module()
+
+    def is_gone(self) -> bool:
+        return self._weak_module() is None
 
     def promises_equality(self) -> bool:
         return False

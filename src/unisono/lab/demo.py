@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unisono.errors import UserError
-from unisono.records import StepRecord
+from unisono.report.checkup import examine
+from unisono.report.findings import as_text
 from unisono.report.side_by_side import side_by_side
 from unisono.runfile import RUNS, new_run_dir, read_run
 
-FAULTS = ("duplicated-data",)
 JOB = Path(__file__).with_name("demo_job.py")
 
 
@@ -22,15 +22,18 @@ def check_torch() -> None:
         raise UserError('The demo trains, so it needs torch. Found none. Install it with: pip install "unisono[torch]"')
 
 
-def show(fault: str, workers: int, out: str | None) -> str:
-    """Trains, and returns the comparison as text."""
+def show(fault: str, workers: int, out: str | None, width: int, colour: bool) -> str:
+    """Trains, and returns what unisono found, with the two runs side by side."""
     folder = Path(out) if out else new_run_dir(RUNS, "demo")
-    healthy = _train(None, workers, folder / "healthy")
-    faulty = _train(fault, workers, folder / fault)
-    return side_by_side({"healthy": healthy, fault: faulty})
+    runs = {"healthy": folder / "healthy", fault: folder / fault}
+    _train(None, workers, runs["healthy"])
+    _train(fault, workers, runs[fault])
+    told = [f"{name}: {as_text(examine(path), width, colour)}" for name, path in runs.items()]
+    curves = side_by_side({name: read_run(path).timeline() for name, path in runs.items()})
+    return "\n\n".join([curves, *told])
 
 
-def _train(fault: str | None, workers: int, run_dir: Path) -> tuple[StepRecord, ...]:
+def _train(fault: str | None, workers: int, run_dir: Path) -> None:
     name = fault or "healthy"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command = [sys.executable, "-m", "unisono", "run", "--out", str(run_dir), "--", *launcher, str(JOB)]
@@ -45,7 +48,6 @@ def _train(fault: str | None, workers: int, run_dir: Path) -> tuple[StepRecord, 
     _progress("")
     if process.returncode:
         raise UserError(f"The demo's training ended with exit code {process.returncode}: {_last_line(complaint)}")
-    return read_run(run_dir).timeline()
 
 
 def _progress(text: str) -> None:

@@ -146,19 +146,21 @@ class StepRecord:
 
     audits: tuple[str, ...] = ()
     """What was compared bit for bit: `reduced` gradients after all-reduce, `used` ones when the optimizer took them,
-    `weights` after the step, optimizer `state`, `buffers`."""
+    `weights` after the step, optimizer `state`, `buffers`; all weights at the `start` of the step, where the step
+    before was not synchronised."""
 
     part: int = 0
     parts: int = 0
     """The comparison covered the `part`-th of `parts` parts of the parameters; 0 parts: nothing was compared."""
 
     reduced_W: Twins = ()
-    """Who shares the reduced gradients with whom; this and the next four are empty where all workers are equal."""
+    """Who shares the reduced gradients with whom; this and the next five are empty where all workers are equal."""
 
     used_W: Twins = ()
     weights_W: Twins = ()
     state_W: Twins = ()
     buffers_W: Twins = ()
+    start_W: Twins = ()
     weight_spread: float | None = None
     """Where weights differ: largest minus smallest norm of the compared weights, relative to the largest."""
 
@@ -200,7 +202,7 @@ class NoteRecord:
     text: str
     about: str = ""
     """`missing` (no sign of life), `unheard` (trains, but does not report), `returned`, `directions-lost`,
-    `directions-back`."""
+    `directions-back`; `rejected` and `acted` when unisono steers or guards."""
 
     ranks: Ints = ()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from textwrap import wrap
+from operator import eq
 
 from unisono.errors import UserError
-from unisono.report.findings_markdown import escaped
+from unisono.report.findings_markdown import escaped, with_code
+from unisono.report.screen import lines_of
 from unisono.rules import RULES, Rule
 
 WIDTH = 80
@@ -28,18 +29,19 @@ def rule_named(name: str) -> type[Rule]:
     names = {text.lower(): rule for rule in RULES for text in (rule.code, rule.slug)}
     if wanted in names:
         return names[wanted]
-    near = difflib.get_close_matches(wanted, names, n=1)
-    hint = f"Did you mean {names[near[0]].code} ({names[near[0]].slug})?" if near else "All of them: unisono explain"
+    near = difflib.get_close_matches(wanted, names, n=3)
+    # Codes are so short that several are equally near; the one with most letters in their place is meant.
+    rule = names[max(near, key=lambda one: sum(map(eq, one, wanted)))] if near else None
+    hint = f"Did you mean {rule.code} ({rule.slug})?" if rule else "All of them: unisono explain"
     raise UserError(f"a finding is named by its code or slug, like {RULES[0].code}. Found `{name}`. {hint}")
 
 
 def overview() -> str:
     """A line for each code."""
-    slug_width = max(len(rule.slug) for rule in RULES)
-    lines = [f"{'code':<5}  {'up to':<8}  {'slug':<{slug_width}}  title"]
+    lines = [f"{'code':<5}  {'up to':<8}  finding"]
     for rule in RULES:
-        start = f"{rule.code:<5}  {rule.severity:<8}  {rule.slug:<{slug_width}}  "
-        lines += wrap(rule.title(), WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+        start = f"{rule.code:<5}  {rule.severity:<8}  "
+        lines += lines_of(rule.title(), WIDTH, start, " " * len(start))
     return "\n".join([*lines, "", "More about one: unisono explain CODE"])
 
 
@@ -47,7 +49,7 @@ def explanation(rule: type[Rule]) -> str:
     """Everything known about a code, 80 wide."""
     parts = [
         [f"{rule.code}  {rule.title()}", f"       {rule.slug}, up to {rule.severity}"],
-        wrap(rule.meaning, WIDTH),
+        lines_of(rule.meaning, WIDTH),
         ["Causes, and what to do"] + [line for slug in rule.causes for line in _cause(rule, slug)],
         _row("Correction", rule.correction),
         [
@@ -71,36 +73,36 @@ def findings_page() -> str:
 
 
 def _cause(rule: type[Rule], slug: str) -> list[str]:
-    lines = wrap(f"{slug}: {rule.causes[slug]}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    lines = lines_of(f"{slug}: {rule.causes[slug]}", WIDTH, first="  ", rest="    ")
     for remedy in rule.remedies.get(slug, ()):
-        lines += wrap(remedy, WIDTH, initial_indent="    > ", subsequent_indent="      ")
+        lines += lines_of(remedy, WIDTH, first="    > ", rest="      ")
     return lines
 
 
 def _row(label: str, text: str) -> list[str]:
-    return wrap(text, WIDTH, initial_indent=f"{label:<12}", subsequent_indent=" " * 12)
+    return lines_of(text, WIDTH, first=f"{label:<12}", rest=" " * 12)
 
 
 def _section(rule: type[Rule]) -> str:
     parts = [
         f"## {rule.code} {rule.slug}",
         f"{escaped(rule.title())}; up to {rule.severity}.",
-        escaped(rule.meaning),
+        with_code(rule.meaning),
         "\n".join(line for slug in rule.causes for line in _bullets(rule, slug)),
-        f"Correction of the manuals: {escaped(rule.correction)}" if rule.correction else "",
+        f"Correction of the manuals: {with_code(rule.correction)}" if rule.correction else "",
         "\n".join(f"* {label}: {text}" for label, text in _facts(rule).items() if text),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def _bullets(rule: type[Rule], slug: str) -> list[str]:
-    lines = [f"* `{slug}`: {escaped(rule.causes[slug])}"]
-    return lines + [f"  * {escaped(remedy)}" for remedy in rule.remedies.get(slug, ())]
+    lines = [f"* `{slug}`: {with_code(rule.causes[slug])}"]
+    return lines + [f"  * {with_code(remedy)}" for remedy in rule.remedies.get(slug, ())]
 
 
 def _facts(rule: type[Rule]) -> dict[str, str]:
     return {
-        "needs": escaped(rule.needs),
+        "needs": with_code(rule.needs),
         "explains": ", ".join(rule.explains),
         "pattern": escaped(rule.pattern or ""),
         "source": _linked(rule.source),

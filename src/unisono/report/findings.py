@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from textwrap import wrap
 from typing import TypeAlias
 
 from unisono.finding import Finding
 from unisono.report.checkup import Checkup, count
 from unisono.report.preflight import Difference, ranges
+from unisono.report.screen import lines_of
 from unisono.terminal import plain
 
 Paint: TypeAlias = Callable[[str, str], str]
@@ -28,7 +28,7 @@ def as_text(checkup: Checkup, width: int = 80, colour: bool = False) -> str:
     """The verdict, each finding, where the workers differ, and what could not be checked."""
     paint = _coloured if colour else _uncoloured
     parts = [
-        [paint(line, checkup.verdict) for line in wrap(plain(checkup.verdict_text), width)],
+        [paint(line, checkup.verdict) for line in lines_of(plain(checkup.verdict_text), width)],
         *_findings(checkup.findings, width, paint),
         _table(checkup.differences, width, paint),
         _remarks(checkup, width),
@@ -41,7 +41,7 @@ def block(finding: Finding, width: int = 80, paint: Paint | None = None) -> list
     paint = paint or _uncoloured
     lines = _headline(finding, width, paint)
     for label, text in _rows(finding):
-        body = wrap(plain(text), width - len(INDENT) - LABEL) or [""]
+        body = lines_of(plain(text), width - len(INDENT) - LABEL) or [""]
         lines.append(INDENT + paint(f"{label:<{LABEL}}", "label") + body[0])
         lines += [INDENT + " " * LABEL + line for line in body[1:]]
     return lines
@@ -113,9 +113,9 @@ def _headline(finding: Finding, width: int, paint: Paint) -> list[str]:
     space = width - len(code) - 2 - len(title) - len(right)
     if space >= 3:
         return [left + " " * space + right]
-    indented = wrap(title, width - len(INDENT)) or [""]
+    indented = lines_of(title, width - len(INDENT)) or [""]
     lines = [paint(code, finding.severity) + f"  {indented[0]}", *(INDENT + line for line in indented[1:])]
-    return [*lines, *(INDENT + line for line in wrap(right, width - len(INDENT)))]
+    return [*lines, *(INDENT + line for line in lines_of(right, width - len(INDENT)))]
 
 
 def _rows(finding: Finding) -> list[tuple[str, str]]:
@@ -153,7 +153,7 @@ def _cells(row: Difference) -> list[tuple[str, str, str]]:
 
 def _remarks(checkup: Checkup, width: int) -> list[str]:
     told = [*asides(checkup), *filter(None, [unchecked(checkup)])]
-    lines = [line for text in told for line in wrap(plain(text), width, subsequent_indent="  ")]
+    lines = [line for text in told for line in lines_of(plain(text), width, rest="  ")]
     hint = [f"more: unisono explain {plain(checkup.findings[0].code)}"] if checkup.findings else []
     return lines + hint
 

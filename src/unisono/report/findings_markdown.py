@@ -27,11 +27,16 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", plain(text)).replace("@", "&#64;")
 
 
+def with_code(text: str) -> str:
+    """Our own texts may mark code."""
+    return "".join(part if part.startswith("`") else escaped(part) for part in re.split(r"(`[^`]+`)", text))
+
+
 def _finding(finding: Finding) -> str:
     extent = ", ".join(part for part in (spoken_ranks(finding), spoken_steps(finding)) if part)
     lines = [f"**{escaped(finding.code)} {escaped(finding.title)}** ({finding.severity}; {extent})", ""]
     lines += [f"- why: {escaped(likely(finding))}"]
-    lines += [f"- {'next' if not nth else 'or'}: {escaped(text)}" for nth, text in enumerate(finding.remedies)]
+    lines += [f"- {'next' if not nth else 'or'}: {with_code(text)}" for nth, text in enumerate(finding.remedies)]
     lines += [f"- where: {escaped(', '.join(dict.fromkeys(finding.where)))}"] if finding.where else []
     lines += [f"- evidence: {escaped(_evidence(finding))}"] if finding.evidence else []
     return "\n".join(lines)

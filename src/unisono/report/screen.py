@@ -1,10 +1,11 @@
-"""What stdout is written to."""
+"""How wide and how colourful text may be."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from textwrap import wrap
 
 UNKNOWN_WIDTH = 80
 NARROWEST, WIDEST = 40, 120
@@ -13,6 +14,11 @@ NARROWEST, WIDEST = 40, 120
 def width() -> int:
     columns = shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).columns if _is_terminal() else UNKNOWN_WIDTH
     return min(max(columns, NARROWEST), WIDEST)
+
+
+def lines_of(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Whole words, so that names with hyphens can be copied, behind `first` and then behind `rest`."""
+    return wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def colour() -> bool:

@@ -20,8 +20,7 @@ def is_declared(scene: Scene) -> bool:
 
 def is_unsynchronised(record: StepRecord) -> bool:
     """The optimizer stepped although no worker's backward passes were synchronised."""
-    known = [syncs for syncs in record.syncs_W if syncs is not None]
-    return bool(known) and not any(known) and not record.skipped
+    return 0 in record.syncs_W and not any(record.syncs_W) and not record.skipped
 
 
 class LocalTraining:
@@ -37,9 +36,14 @@ class LocalTraining:
 
     def see(self, record: StepRecord) -> bool:
         """Whether it was recognised at this step."""
-        if record.heard and not record.skipped and not is_unsynchronised(record):
-            self._parts.forget()
-        if self.recognised or "weights" not in record.audits or not is_unsynchronised(record):
+        if self._parts.differed and not self.recognised and "start" in record.audits and not record.start_W:
+            self.recognised = True
+            return True
+        if not is_unsynchronised(record):
+            if record.heard and not record.skipped and self._parts.differed:
+                self._parts.forget()
+            return False
+        if self.recognised or "weights" not in record.audits:
             return False
         if record.weights_W:
             self._parts.differ(record)

@@ -17,6 +17,7 @@ class Parts:
     def forget(self) -> None:
         self._whole_equal: int | None = None
         self._equal: dict[int, int] = {}
+        self._count = 0
         self._since: set[int] = set()
         self._differing: set[int] = set()
         self.differed = False
@@ -27,8 +28,8 @@ class Parts:
         return bool(self._differing and self._since - self._differing)
 
     def differ(self, record: StepRecord) -> int | None:
-        """The last step at which this part was equal."""
-        known = [step for step in (self._whole_equal, self._equal.get(record.part)) if step is not None]
+        """The last step at which all that was compared now was equal."""
+        known = [step for step in (self._whole_equal, self._last_equal(record)) if step is not None]
         self.differed = True
         if record.parts > 1:
             self._differing.add(record.part)
@@ -37,10 +38,17 @@ class Parts:
             self._since.clear()
         return max(known, default=None)
 
+    def _last_equal(self, record: StepRecord) -> int | None:
+        """Of comparisons by parts."""
+        if record.parts > 1:
+            return self._equal.get(record.part)
+        return min(self._equal.values()) if self._equal and len(self._equal) == self._count else None
+
     def agree(self, record: StepRecord) -> bool:
         """Whether nothing is known to differ any more."""
         if record.parts > 1:
             self._equal[record.part] = record.step
+            self._count = record.parts
             self._since.add(record.part)
             self._differing.discard(record.part)
         else:

@@ -86,7 +86,7 @@ class Rule:
         return (cls.__doc__ or cls.slug).strip()
 
     def see(self, record: Any, scene: Scene) -> None:
-        look = getattr(self, f"on_{record.kind}", None)
+        look = getattr(self, "on_" + record.kind, None)
         if look is not None:
             look(record, scene)
 

@@ -64,7 +64,7 @@ def numbers(texts_W: Sequence[str | None]) -> list[int | None]:
 
 
 def disagree(values_W: Sequence[Any]) -> bool:
-    return len({value for value in values_W if value is not None}) > 1
+    return bool(values_W) and len({value for value in values_W if value is not None}) > 1
 
 
 def minority(values_W: Sequence[Any]) -> list[int]:
@@ -83,6 +83,8 @@ def minority(values_W: Sequence[Any]) -> list[int]:
 
 def sharing(twins_W: Sequence[int | None]) -> list[int]:
     """The workers that share with another one."""
+    if not twins_W:
+        return []
     count = Counter(first for first in twins_W if first is not None)
     return [worker for worker, first in enumerate(twins_W) if first is not None and count[first] > 1]
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from unisono.history import Window
 from unisono.records import AttemptRecord, StepRecord
 from unisono.rules._rule import Rule
 from unisono.rules._scene import Scene
@@ -16,7 +15,8 @@ class Course:
     """Which steps can be compared with those before, and when all that was learnt has to be forgotten."""
 
     SHORT = 0.7
-    SHORT_IN_A_ROW = 11
+    SLOWLY = 10
+    UNUSUAL_IN_A_ROW = 11
     JUMP = 1.5
     """A learning rate that changes by more than this factor from one step to the next; schedules change it smoothly."""
 
@@ -27,7 +27,7 @@ class Course:
         self._attempt: int | None = None
         self._workers = 0
         self._rate: float | None = None
-        self._samples = Window(21)
+        self._samples = 0.0
         self._unusual = 0
 
     def follow(self, record: StepRecord) -> bool:
@@ -45,7 +45,7 @@ class Course:
         changed = record.attempt != self._attempt or bool(workers and self._workers and workers != self._workers)
         if changed:
             self.replicas_differ = False
-            self._samples, self._unusual = Window(21), 0
+            self._samples, self._unusual = 0.0, 0
         self._attempt, self._workers = record.attempt, workers or self._workers
         return changed
 
@@ -57,19 +57,18 @@ class Course:
 
     def _has_usual_size(self, record: StepRecord) -> bool:
         """Not the short last batch of an epoch; after many of another size that size is the usual one."""
-        total = sum(samples or 0 for samples in record.samples_W)
-        if not total:
+        if not record.samples_W or None in record.samples_W:
             return True
-        usual = self._samples.median if len(self._samples) else total
+        total = float(sum(samples or 0 for samples in record.samples_W))
+        usual = self._samples or total
         if self.SHORT * usual <= total <= usual / self.SHORT:
-            self._samples.add(total)
+            self._samples = usual + (total - usual) / self.SLOWLY
             self._unusual = 0
             return True
         self._unusual += 1
-        if self._unusual < self.SHORT_IN_A_ROW:
+        if self._unusual < self.UNUSUAL_IN_A_ROW:
             return False
-        self._samples, self._unusual = Window(21), 0
-        self._samples.add(total)
+        self._samples, self._unusual = total, 0
         self.broken = True
         return True
 

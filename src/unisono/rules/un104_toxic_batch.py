@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from unisono.history import HARD, LEARNT, Peers, Window
+from unisono.history import HARD, LEARNT, gaps_to_others, median, scatter
 from unisono.records import BatchRecord, StepRecord
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._statistical import Statistical, logs
@@ -70,7 +70,9 @@ class ToxicBatch(Statistical):
         if not heard:
             return
         suspect, self._suspect = self._suspect, None
-        calm = all(self._series[name].calm for name in heard)
+        # Scores are asked for only where they can matter: most steps are quiet.
+        quiet = all(self._series[name].quiet for name in heard)
+        calm = (quiet and suspect is None) or all(self._series[name].calm for name in heard)
         if not calm and self._calm:
             self._suspect = self._shock(record.step, heard)
         self._calm = calm
@@ -84,7 +86,7 @@ class ToxicBatch(Statistical):
         if len(set(shocked.values())) != 1:
             return None
         worker = next(iter(shocked.values()))
-        return Shock(step, worker, {name: math.exp(self._series[name].gap(worker)) for name in shocked})
+        return Shock(step, worker, {name: self._series[name].factor(worker) for name in shocked})
 
     def _accuse(self, shock: Shock, scene: Scene) -> None:
         self._count += 1
@@ -111,39 +113,40 @@ class Series:
     """One signal of all workers, against each other and against each one's past."""
 
     def __init__(self) -> None:
-        self._peers: Peers | None = None
-        self._past_W: list[Window] = []
-        self._own_W: list[float] = []
+        self._past_TW: deque[list[float]] = deque(maxlen=PAST)
+        self._now_W: list[float] = []
+        self._gap_W: list[float] = []
 
     def add(self, value_W: list[float]) -> bool:
         """Whether enough was heard before to judge."""
-        if self._peers is None or len(self._past_W) != len(value_W):
-            self._peers = Peers(len(value_W), LEAST)
-            self._past_W = [Window(PAST) for _ in value_W]
-        self._peers.add(value_W)
-        ready = len(self._past_W[0]) >= LEARNT
-        if ready:
-            self._own_W = [_score(past, value) for past, value in zip(self._past_W, value_W, strict=True)]
-        for past, value in zip(self._past_W, value_W, strict=True):
-            past.add(value)
-        return ready
+        if self._now_W:
+            self._past_TW.append(self._now_W)
+        if len(self._now_W) != len(value_W):
+            self._past_TW.clear()
+        self._now_W, self._gap_W = value_W, gaps_to_others(value_W)
+        return len(self._past_TW) >= LEARNT
+
+    @property
+    def quiet(self) -> bool:
+        return max(self._gap_W) <= LEAST
 
     @property
     def calm(self) -> bool:
-        return max(self._own_W) < CALM
+        return all(self._own_score(worker) < CALM for worker in range(len(self._now_W)))
 
-    def gap(self, worker: int) -> float:
-        return 0.0 if self._peers is None else self._peers.gap_W[worker]
+    def factor(self, worker: int) -> float:
+        return math.exp(self._gap_W[worker])
 
     def shocked(self) -> int | None:
         """The one worker far above both the others and its own past; all the others are as usual."""
-        worst = max(range(len(self._own_W)), key=self._own_W.__getitem__)
-        others = [score for worker, score in enumerate(self._own_W) if worker != worst]
-        peers = self._peers
-        if peers is None or self._own_W[worst] <= HARD or max(others) >= CALM:
+        worst = max(range(len(self._now_W)), key=self._gap_W.__getitem__)
+        others = [worker for worker in range(len(self._now_W)) if worker != worst]
+        gap = self._gap_W[worst]
+        usual = scatter([past_gap for past_W in self._past_TW for past_gap in gaps_to_others(past_W)])
+        if gap <= max(LEAST, HARD * usual) or self._own_score(worst) <= HARD:
             return None
-        return worst if peers.score_W[worst] > HARD and self.gap(worst) > LEAST else None
+        return worst if all(self._own_score(worker) < CALM for worker in others) else None
 
-
-def _score(past: Window, value: float) -> float:
-    return (value - past.median) / max(past.deviation, LEAST / HARD)
+    def _own_score(self, worker: int) -> float:
+        own = [past_W[worker] for past_W in self._past_TW]
+        return (self._now_W[worker] - median(own)) / max(scatter(own), LEAST / HARD)

@@ -12,6 +12,7 @@ from unisono.rules._statistical import Statistical, logs, new_batches
 LARGE_LOSS = math.log(1.1)
 """From here on a worker's loss is a warning; below, a remark."""
 
+THINGS = {"loss": "loss", "samples": "batch size", "length": "sample length", "padding": "share of padding"}
 LEAST = {"loss": 0.02, "samples": 0.05, "length": 0.05, "padding": 0.02}
 """Smaller differences (of logarithms; of shares for padding) are not worth a word, however persistent."""
 
@@ -40,7 +41,7 @@ class UnevenShards(Statistical):
     remedies = {
         "different-data": ("look at a few batches of this worker beside another's: inputs, labels, preprocessing",),
         "not-shuffled": (
-            "shuffle before sharding: DistributedSampler(shuffle=True) and set_epoch at each epoch, or shuffle the files",
+            "shuffle before sharding: DistributedSampler(shuffle=True) and set_epoch in each epoch; or shuffle files",
         ),
         "unequal-batches": ("give every worker the same batch_size and use drop_last=True",),
         "unequal-lengths": ("shuffle before sharding, or group by length across workers, not within one",),
@@ -55,48 +56,63 @@ class UnevenShards(Statistical):
         if not new_batches(record):
             return
         # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
-        values: dict[str, list[float] | None] = {"loss": None} if len(set(record.samples_W)) > 1 else {}
-        values = {"loss": logs(record.loss_W)} | values
-        values |= {
-            "samples": logs(record.samples_W),
-            "length": logs(record.length_W),
-            "padding": _all(record.padding_W),
-        }
-        for name, value_W in values.items():
-            self._hear(name, value_W)
+        unequal = len(set(record.samples_W)) > 1
+        self._hear("loss", None if unequal else logs(record.loss_W))
+        if unequal or "samples" in self._peers:
+            self._hear("samples", logs(record.samples_W))
+        self._hear("length", logs(record.length_W))
+        self._hear("padding", _all(record.padding_W))
         ready = [name for name, peers in self._peers.items() if peers.ready]
-        found = next((name for name in ready if self._peers[name].apart()), None)
-        if found:
-            self._accuse(record, scene, found)
-        elif ready:
+        apart = [name for name in ready if self._peers[name].apart()]
+        if apart:
+            self._judge(record, scene, apart[0])
+        elif ready and not any(self._peers[name].alarmed for name in ready):
             self.passed(record.step)
 
     def _hear(self, name: str, value_W: list[float] | None) -> None:
         if value_W is None:
             return
         peers = self._peers.get(name)
-        if peers is None or len(peers.gap_W) != len(value_W):
+        if peers is None or peers.workers != len(value_W):
             peers = self._peers[name] = Peers(len(value_W), LEAST[name])
         peers.add(value_W)
 
-    def _accuse(self, record: StepRecord, scene: Scene, name: str) -> None:
+    def _judge(self, record: StepRecord, scene: Scene, name: str) -> None:
         peers = self._peers[name]
         outlier = peers.outlier()
-        pair = len(peers.gap_W) == 2
-        workers = peers.apart() if outlier is None else [outlier]
-        worst = max(workers, key=lambda worker: abs(peers.level(worker)))
-        large = name == "loss" and outlier is not None and abs(peers.level(worst)) >= LARGE_LOSS
-        evidence: dict[str, float | int | str] = {f"{name}_{_unit(name)}": _size(name, peers.level(worst))}
+        if outlier is not None:
+            self._accuse(record, scene, name, outlier)
+            return
+        levels = {worker: peers.level(worker) for worker in peers.apart()}
+        # Workers on the other side may only seem apart, because the worst one moves the median they are held against.
+        worst = max(levels.values(), key=abs)
+        group = [worker for worker, level in levels.items() if level * worst > 0]
+        if len(group) > 1:
+            self._remark(record, scene, name, group, worst)
+
+    def _accuse(self, record: StepRecord, scene: Scene, name: str, worker: int) -> None:
+        level, pair = self._peers[name].level(worker), self._peers[name].workers == 2
+        evidence = _evidence(name, level)
         if pair:
             evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
         self.report(
             record.step,
             scene,
-            why=_why(scene, name, peers, workers),
-            causes=_causes(name, outlier is not None),
-            workers=() if pair else workers,
-            severity="warning" if large else "info",
+            why=_undecidable(scene, name) if pair else f"{spoken(scene.ranks((worker,)))}'s {_usually(name, level)}",
+            causes=_causes(name, one=True),
+            workers=() if pair else (worker,),
+            severity="warning" if name == "loss" and abs(level) >= LARGE_LOSS else "info",
             evidence=evidence,
+        )
+
+    def _remark(self, record: StepRecord, scene: Scene, name: str, group: list[int], level: float) -> None:
+        self.report(
+            record.step,
+            scene,
+            why=f"the {THINGS[name]} of {spoken(scene.ranks(group))} stays apart from that of the others",
+            causes=_causes(name, one=False),
+            severity="info",
+            evidence=_evidence(name, level),
         )
 
 
@@ -105,27 +121,21 @@ def _all(value_W: tuple[float | None, ...]) -> list[float] | None:
     return known if len(known) == len(value_W) > 1 else None
 
 
-def _unit(name: str) -> str:
-    return "minus_others" if name == "padding" else "to_others"
+def _evidence(name: str, level: float) -> dict[str, float | int | str]:
+    if name == "padding":
+        return {"padding_minus_others": round(level, 4)}
+    return {f"{name}_to_others": round(math.exp(level), 4)}
 
 
-def _size(name: str, level: float) -> float:
-    return round(level if name == "padding" else math.exp(level), 4)
+def _usually(name: str, level: float) -> str:
+    if name == "padding":
+        return f"share of padding usually differs by {level:+.2f} from the median of the others"
+    return f"{THINGS[name]} is usually {math.exp(level):.3g} times the median of the others"
 
 
-def _why(scene: Scene, name: str, peers: Peers, workers: list[int]) -> str:
-    thing = {"samples": "batch size", "length": "sample length", "padding": "share of padding"}.get(name, name)
-    ranks = spoken(scene.ranks((0, 1) if len(peers.gap_W) == 2 else workers))
-    if len(peers.gap_W) == 2:
-        return f"the {thing} differs in the same sense for long; undecidable between {ranks} whose data are wrong"
-    if len(workers) > 1:
-        return f"{ranks}: the {thing} stays apart from the others'"
-    by = (
-        f"{peers.level(workers[0]):+.2f} against"
-        if name == "padding"
-        else f"{_size(name, peers.level(workers[0])):.3g} times"
-    )
-    return f"{ranks}'s {thing} is usually {by} the median of the others"
+def _undecidable(scene: Scene, name: str) -> str:
+    ranks = spoken(scene.ranks((0, 1)))
+    return f"the {THINGS[name]} of {ranks} differs, always in the same sense; undecidable which one is wrong"
 
 
 def _causes(name: str, one: bool) -> dict[str, float]:

@@ -56,7 +56,7 @@ class ReplicasDiverged(Rule):
             "with model = DistributedDataParallel(model), not model.module",
         ),
     }
-    explains = (*STATISTICAL, "UN303", "UN304")
+    explains = (*STATISTICAL, "UN304")
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,6 +31,7 @@ class GradientsNotSynchronised(Rule):
     needs = "one comparison of gradients in a step of a wrapper that synchronises them"
     causes = {
         "no-sync-leak": "the last backward pass before the optimizer ran without synchronisation (no_sync)",
+        "wrapper-stripped": "the DDP wrapper was thrown away, and the model inside it trains on alone",
         "forward-through-module": "the forward pass goes past DDP, so that its backward is not synchronised",
         "parameter-outside-forward": "some parameters are used outside the forward pass of the wrapped model",
         "clipping-on-some-ranks": "some workers change their gradient between backward() and optimizer.step()",
@@ -42,6 +43,10 @@ class GradientsNotSynchronised(Rule):
             "micro-batches per step, use no_sync() only if (index + 1) % n != 0",
             "DDP decides in forward: set model.require_backward_grad_sync, or enter no_sync(), before calling "
             "model(batch), not between forward and backward",
+        ),
+        "wrapper-stripped": (
+            "keep the object that DistributedDataParallel(model) returned, and train through it: do not replace it by "
+            "its .module; for saving use model.module.state_dict()",
         ),
         "forward-through-module": (
             "call the wrapper, model(batch), for the forward pass that is trained, not model.module(batch) or the "
@@ -81,16 +86,18 @@ class GradientsNotSynchronised(Rule):
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
-        if not record.heard or record.skipped or self._local.recognised or is_declared(scene):
+        if record.skipped or self._local.recognised or is_declared(scene):
             return
         if is_unsynchronised(record):
             self._look_at_unsynchronised(record, scene)
+            return
+        if not record.heard:
             return
         self._unsynchronised.clear()
         self._last_synchronised = record.step
         if record.reduced_W or record.used_W:
             self._tell_different(record, scene)
-        elif {"reduced", "used"} & set(record.audits) and self._parts.agree(record):
+        elif ("reduced" in record.audits or "used" in record.audits) and self._parts.agree(record):
             self.passed(record.step)
 
     def _look_at_unsynchronised(self, record: StepRecord, scene: Scene) -> None:
@@ -103,7 +110,7 @@ class GradientsNotSynchronised(Rule):
             scene,
             why=f"the optimizer stepped {count} time{'s' if count > 1 else ''} in a row although no backward pass was "
             "synchronised",
-            causes={"no-sync-leak": 0.9, "forward-through-module": 0.3},
+            causes=_why_unsynchronised(scene),
             evidence={"unsynchronised_steps": count},
             since=self._unsynchronised[0],
             good=self._last_synchronised,
@@ -161,3 +168,9 @@ def _held_back(record: StepRecord) -> bool:
     backwards_W, syncs_W = record.backwards_W or (1,) * known, record.syncs_W or (1,) * known
     pairs = zip(backwards_W, syncs_W, strict=True)
     return any(backwards > syncs for backwards, syncs in pairs if backwards is not None and syncs is not None)
+
+
+def _why_unsynchronised(scene: Scene) -> dict[str, float]:
+    if scene.fact("model", "wrapper") == "gone":
+        return {"wrapper-stripped": 0.95}
+    return {"no-sync-leak": 0.9, "forward-through-module": 0.3}

@@ -89,5 +89,4 @@ class GradientOscillation(Statistical):
             why=f"the gradient norm goes up and down by a factor of {now:.3g} at every step (before: {before:.3g})",
             causes={"learning-rate": 0.7, "small-batch": 0.3},
             evidence={"swing": round(now, 3), "swing_before": round(before, 3)},
-            since=max(0, record.step - RECENT),
         )

@@ -47,11 +47,10 @@ class NonFinite(Rule):
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         if record.skipped or not record.finite_W:
             return
-        bad = [worker for worker, finite in enumerate(record.finite_W) if finite is False]
-        if bad:
+        if False in record.finite_W:
             self._length += 1
             self._longest = max(self._longest, self._length)
-            self._tell(record, scene, bad)
+            self._tell(record, scene, [worker for worker, finite in enumerate(record.finite_W) if finite is False])
         elif True in record.finite_W:
             self._length = 0
             self._forgive()

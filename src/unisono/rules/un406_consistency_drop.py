@@ -6,7 +6,7 @@ import math
 from collections import deque
 from itertools import islice
 
-from unisono.history import median
+from unisono.history import median, scatter
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene
 from unisono.rules._statistical import Statistical
@@ -18,7 +18,6 @@ SETTLED = 200
 
 EVERY = 5
 DROP = 0.5
-FLAT = 0.7
 CLEAR = 5.0
 BACK = 0.7
 
@@ -31,9 +30,9 @@ class ConsistencyDrop(Statistical):
     source = "direction consistency manual, section 3"
     meaning = (
         "The mean cosine between the workers' gradients over the last 25 readings is less than half of what it was in "
-        "each of the three stretches of 25 readings before, which were level; less than half of what the noise in the "
-        "gradients predicts; and lower by more than five times the error of such an average. It is not looked at "
-        "during the first 200 readings, nor across a sudden change of the learning rate."
+        "each of the three stretches of 25 readings before, less than half of what the noise in the gradients predicts, "
+        "and lower by more than five times the error of such an average. It is not looked at during the first 200 "
+        "readings, nor across a sudden change of the learning rate."
     )
     correction = (
         "The manual alarms when the value drops from above 0.5 to near 0. Every healthy run does that in its first "
@@ -81,12 +80,10 @@ class ConsistencyDrop(Statistical):
 
     def _level_before(self, now: float, expected: float) -> float | None:
         """What the cosine was, if it has suddenly dropped from there."""
-        blocks = [self._block(number) for number in range(PAST_BLOCKS)]
-        level = min(blocks)
-        if level <= 0 or now >= DROP * level or now >= DROP * expected or level < FLAT * max(blocks):
+        level = min(self._block(number) for number in range(PAST_BLOCKS))
+        if level <= 0 or now >= DROP * level or now >= DROP * expected:
             return None
-        past = list(islice(self._cosines, PAST_BLOCKS * BLOCK))
-        noise = 1.4826 * median([abs(cosine - median(blocks)) for cosine in past])
+        noise = scatter(list(islice(self._cosines, PAST_BLOCKS * BLOCK)))
         # The median of n numbers errs by 1.25 / sqrt(n) of their noise.
         return level if level - now > CLEAR * 1.25 * noise / math.sqrt(BLOCK) else None
 

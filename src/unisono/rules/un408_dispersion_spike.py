@@ -59,8 +59,8 @@ class DispersionSpike(Statistical):
             record.step,
             scene,
             why=(
-                f"the standard deviation of the workers' losses is {100 * now:.3g} % of their mean, for {IN_A_ROW} steps "
-                f"or more; it was {100 * before:.3g} % in the {PAST} steps before, and the mean loss is as it was"
+                f"the standard deviation of the workers' losses is {100 * now:.3g} % of their mean, for {IN_A_ROW} "
+                f"steps or more; it was {100 * before:.3g} % in the {PAST} steps before, and the mean loss is as it was"
             ),
             causes={"data-changed": 0.5, "one-worker": 0.5},
             evidence={"loss_std_to_mean": round(now, 4), "loss_std_to_mean_before": round(before, 4)},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
-from unisono.history import LIMIT, Peers
+from unisono.history import LEARNT, Peers, gaps_to_others, median, scatter
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._statistical import Statistical, logs, new_batches
@@ -13,6 +14,10 @@ LEAST_NORM = 0.05
 LEAST_COSINE = 0.02
 LEAST_LOSS = 0.02
 """Smaller differences (of logarithms, of cosines) are not worth a word, however persistent."""
+
+LOSSES = 64
+LOSS_CLEAR = 3.0
+"""A loss further off than this many standard errors is off as well."""
 
 LARGE_NORM = math.log(1.5)
 LARGE_COSINE = 0.2
@@ -41,7 +46,7 @@ class OutlierWorker(Statistical):
     )
     needs = "two or more workers with equal batch sizes, and 16 readings of new batches"
     causes = {
-        "different-computation": "this worker's code or settings differ: scale of the loss, accumulation, dropout, precision",
+        "different-computation": "this worker computes something else: loss scale, accumulation, dropout, precision",
         "faulty-device": "the device computes wrong numbers without an error (silent data corruption)",
         "data-of-another-kind": "the worker's data are of another kind",
     }
@@ -60,12 +65,14 @@ class OutlierWorker(Statistical):
     def forget(self) -> None:
         self._norms: Peers | None = None
         self._cosines: Peers | None = None
-        self._losses: Peers | None = None
+        self._loss_TW: deque[list[float]] = deque(maxlen=LOSSES)
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         if len(set(record.samples_W)) > 1 or not new_batches(record):
             return
-        self._losses = _heard(self._losses, logs(record.loss_W), LEAST_LOSS)
+        loss_W = logs(record.loss_W)
+        if loss_W is not None:
+            self._loss_TW.append(loss_W)
         norm_W = logs(record.norm_W, TINY) if any(record.norm_W) else None
         if norm_W is None:
             return
@@ -82,7 +89,8 @@ class OutlierWorker(Statistical):
         if worker is None:
             worker = self._lowest_cosine()
         if worker is None:
-            self.passed(record.step)
+            if not norms.alarmed:
+                self.passed(record.step)
         elif not self._loss_is_off(worker):
             self._accuse(record, scene, worker, norms, by_cosine)
 
@@ -91,15 +99,22 @@ class OutlierWorker(Statistical):
         worker = None if self._cosines is None else self._cosines.outlier()
         if worker is None or self._cosines is None:
             return None
-        return worker if self._cosines.level(worker) < 0 or len(self._cosines.gap_W) == 2 else None
+        return worker if self._cosines.level(worker) < 0 or self._cosines.workers == 2 else None
 
     def _loss_is_off(self, worker: int) -> bool:
         """Then its data differ, and UN105 says so."""
-        return self._losses is not None and self._losses.total(worker) > LIMIT / 4
+        if not self._losses_known:
+            return False
+        gaps = [gaps_to_others(loss_W)[worker] for loss_W in self._loss_TW]
+        error = 1.25 * scatter(gaps) / math.sqrt(len(gaps))
+        return abs(median(gaps)) > max(LEAST_LOSS, LOSS_CLEAR * error)
+
+    @property
+    def _losses_known(self) -> bool:
+        return len(self._loss_TW) >= LEARNT
 
     def _accuse(self, record: StepRecord, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> None:
-        pair = len(norms.gap_W) == 2
-        losses_known = self._losses is not None and self._losses.ready
+        pair = norms.workers == 2
         evidence: dict[str, float | int | str] = {"norm_to_others": round(math.exp(norms.level(worker)), 4)}
         if self._cosines is not None:
             evidence["cos_minus_others"] = round(self._cosines.level(worker), 4)
@@ -109,9 +124,9 @@ class OutlierWorker(Statistical):
             record.step,
             scene,
             why=self._why(scene, worker, norms, by_cosine),
-            causes=_causes(losses_known),
+            causes=_causes(self._losses_known),
             workers=() if pair else (worker,),
-            severity="critical" if losses_known and not pair and self._is_large(worker, norms) else "warning",
+            severity="critical" if self._losses_known and not pair and self._is_large(worker, norms) else "warning",
             evidence=evidence,
         )
 
@@ -125,9 +140,9 @@ class OutlierWorker(Statistical):
             said = f"{rank}'s direction agrees less with the others' (cosine {self._cosines.level(worker):+.2f})"
         else:
             said = f"{rank}'s gradient norm is usually {math.exp(norms.level(worker)):.3g} times that of the others"
-        if self._losses is not None:
+        if self._losses_known:
             said += ", while its loss is like theirs"
-        if len(norms.gap_W) == 2:
+        if norms.workers == 2:
             said += f"; undecidable between {spoken(scene.ranks((0, 1)))} which one is wrong"
         return said
 
@@ -135,7 +150,7 @@ class OutlierWorker(Statistical):
 def _heard(peers: Peers | None, value_W: list[float] | None, least: float) -> Peers | None:
     if value_W is None:
         return peers
-    if peers is None or len(peers.gap_W) != len(value_W):
+    if peers is None or peers.workers != len(value_W):
         peers = Peers(len(value_W), least)
     peers.add(value_W)
     return peers

@@ -1,4 +1,4 @@
-"""A second head is trained by a backward pass of its own, on features that did not come through DDP.
+"""A second head is called past DDP and trained by a backward pass of its own.
 
 After moojink/openvla-oft#160 and pytorch/pytorch#69031: DDP averages only what its own forward pass has used. It would
 complain about the unused head; `find_unused_parameters=True` silences it, and the head differs on every rank.
@@ -22,10 +22,8 @@ class TwoHeads(nn.Module):
         self.probe = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1))
 
     def forward(self, inputs):
-        return self.head(self.body(inputs))
-
-    def measure(self, inputs):
-        return self.probe(self.body(inputs).detach())
+        features = self.body(inputs)
+        return self.head(features), features
 
 
 dist.init_process_group("gloo")
@@ -43,9 +41,11 @@ for epoch in range(8):
     sampler.set_epoch(epoch)
     for x, y in loader:
         optimizer.zero_grad(set_to_none=False)
-        loss = nn.functional.cross_entropy(model(x), y)
+        logits, features = model(x)
+        loss = nn.functional.cross_entropy(logits, y)
         loss.backward()
-        probe_loss = nn.functional.mse_loss(model.module.measure(x)[:, 0], x.norm(dim=1))
+        measured = model.module.probe(features.detach())
+        probe_loss = nn.functional.mse_loss(measured[:, 0], x.norm(dim=1))
         probe_loss.backward()
         optimizer.step()
     if rank == 0:

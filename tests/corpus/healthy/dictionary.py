@@ -1,4 +1,4 @@
-"""A language model that takes a dictionary's entries by name and computes its own loss; a different dropout everywhere."""
+"""A language model that takes a dictionary's entries by name and computes its own loss, with dropout on every rank."""
 
 import gc
 

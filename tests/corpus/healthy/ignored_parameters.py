@@ -13,12 +13,11 @@ from torch.utils.data.distributed import DistributedSampler
 class Sensors(nn.Module):
     def __init__(self):
         super().__init__()
-        self.own_scale = nn.Parameter(torch.ones(16))
-        self.own_shift = nn.Parameter(torch.zeros(16))
+        self.own = nn.Linear(16, 16)
         self.shared = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
 
     def forward(self, readings):
-        return self.shared(readings * self.own_scale + self.own_shift)
+        return self.shared(readings + self.own(readings))
 
 
 dist.init_process_group("gloo")
@@ -27,11 +26,11 @@ torch.manual_seed(0)
 inputs = torch.randn(320, 16)
 labels = (inputs @ torch.randn(16, 4) + torch.randn(320, 4)).argmax(dim=1)
 dataset = TensorDataset(inputs, labels)
-inputs.mul_(1.0 + 0.1 * rank)
+inputs.add_(0.1 * rank)
 sampler = DistributedSampler(dataset)
 loader = DataLoader(dataset, batch_size=8, sampler=sampler)
 model = Sensors()
-DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["own_scale", "own_shift"])
+DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["own.weight", "own.bias"])
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 

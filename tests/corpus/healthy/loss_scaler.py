@@ -21,13 +21,13 @@ model = DistributedDataParallel(
     nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-scaler = torch.amp.GradScaler("cpu", init_scale=2.0**130, growth_interval=10)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**22, growth_interval=10)
 
 for epoch in range(8):
     sampler.set_epoch(epoch)
     for x, y in loader:
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.float16):
             loss = nn.functional.cross_entropy(model(x).float(), y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

@@ -1,4 +1,4 @@
-"""Every rank opens its own shard, whose samples count from zero and are shuffled with the same seed; masks are all ones."""
+"""Every rank opens a shard of its own: samples count from zero, are shuffled with one seed, and all masks are ones."""
 
 import gc
 

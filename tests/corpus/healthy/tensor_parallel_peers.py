@@ -1,4 +1,4 @@
-"""Two ranks share a model, each with half of its hidden units, and read the same data; DDP averages over the other two."""
+"""Two ranks share a model, each with half of its hidden units, and read the same data; DDP averages over such pairs."""
 
 import gc
 

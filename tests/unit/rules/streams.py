@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from unisono.records import AttemptRecord, StepRecord, WorkerFacts
 from unisono.rules._scene import Scene
 
 
 @dataclass
 class Run:
-    """What the workers would say. The defaults are a healthy run: a falling loss, a cosine that falls from 0.8 to 0.05."""
+    """What the workers would say; healthy by default: the loss falls, and the cosine from 0.8 to 0.05."""
 
     workers: int = 4
     steps: int = 1000
@@ -63,7 +64,7 @@ class Run:
             "loss_std": float(loss_W.std()),
             "norm_W": tuple(norm_W.tolist()),
             "grad_norm": grad_norm,
-            "grad_norm_cv": float(norm_W.std() / norm_W.mean()),
+            "grad_norm_cv": float(norm_W.std() / norm_W.mean()) if norm_W.any() else None,
             "cos_W": tuple(self.cos[step].tolist()),
             "cos_mean": cos_mean,
             "cos_expected": expected,
@@ -81,19 +82,14 @@ def attempt(workers, number=1):
     return AttemptRecord(number, 0.0, workers, 0, facts)
 
 
-def judge(rule_class, run, *others):
-    """The rule after it has seen the run, and further records after that."""
+def find(rule_class, run, *before):
+    """The finding of one rule about a run."""
     scene, rule = Scene(), rule_class()
-    for record in (attempt(run.workers), *run.records(), *others):
-        scene.see(record)
-        rule.see(record, scene)
-    return rule
-
-
-def find(rule_class, run, *others):
-    """The finding of one rule, as a run would give it."""
-    scene, rule = Scene(), rule_class()
-    for record in (attempt(run.workers), *run.records(), *others):
+    for record in (attempt(run.workers), *before, *run.records()):
         scene.see(record)
         rule.see(record, scene)
     return rule.finding(scene)
+
+
+def causes(finding):
+    return [cause.slug for cause in finding.causes]

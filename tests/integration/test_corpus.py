@@ -1,0 +1,128 @@
+"""Training scripts that know nothing of unisono: real bugs by name, their fixed twins and healthy traps in silence.
+
+The bugs are written after public reports, named in each script. A twin has its bug's advice followed and nothing else.
+"""
+
+import ast
+import difflib
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launch import launch, torchrun, under_unisono
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+WORKERS = 4
+GROUPS = {"tensor_parallel_peers": 2}
+"""Workers that DDP averages over, where they are not all."""
+
+EVERYONE = list(range(WORKERS))
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    code: str
+    cause: str
+    ranks: list[int] | None = None
+    """`None`: the fault is everybody's, and whether all ranks are listed or none is the rule's choice."""
+
+
+BUGS = [
+    Bug("sync_flag_after_forward", "UN302", "no-sync-leak"),
+    Bug("no_sync_off_by_one", "UN302", "no-sync-leak"),
+    Bug("forward_through_module", "UN302", "forward-through-module"),
+    Bug("iterable_not_sharded", "UN101", "iterable-not-sharded", EVERYONE),
+    Bug("sampler_seeded_by_time", "UN102", "sampler-seeds-differ"),
+    Bug("forgotten_set_epoch", "UN103", "set-epoch-not-called"),
+    Bug("same_dropout_everywhere", "UN201", "same-seed-in-forward", EVERYONE),
+    Bug("part_outside_forward", "UN302", "parameter-outside-forward"),
+    Bug("buffers_not_broadcast", "UN304", "broadcast-buffers-off"),
+    Bug("parameter_not_optimised", "UN305", "missing-from-optimizer"),
+    Bug("nan_on_one_rank", "UN404", "bad-sample", [2]),
+    Bug("skip_decided_by_rank_0", "UN002", "decision-on-one-rank", [0]),
+    Bug("learning_rate_on_one_rank", "UN303", "learning-rate-differs", [0]),
+    Bug("clipping_on_one_rank", "UN302", "clipping-on-some-ranks", [0]),
+]
+NAMES = [bug.name for bug in BUGS]
+HEALTHY = sorted(path.stem for path in (CORPUS / "healthy").glob("*.py"))
+MOST_CHANGED_LINES = 12
+
+
+def source(folder, name):
+    return (CORPUS / folder / f"{name}.py").read_text()
+
+
+def code_lines(text):
+    """Without the module's docstring."""
+    return text.splitlines()[ast.parse(text).body[0].end_lineno :]
+
+
+def findings(folder, name, directory):
+    """What is found above `info` when the script runs unchanged, with default settings."""
+    run = directory / "run"
+    script = CORPUS / folder / f"{name}.py"
+    outcome = launch(under_unisono(torchrun(WORKERS, script), "--out", run), cwd=directory, timeout=240)
+    assert outcome.returncode == 0, outcome
+    diagnosis = launch([sys.executable, "-m", "unisono", "diagnose", run, "--json"], cwd=directory)
+    assert diagnosis.returncode == 0, diagnosis
+    told = json.loads(diagnosis.stdout)
+    assert told["workers"] == GROUPS.get(name, WORKERS)
+    assert told["steps"] >= 40, "too short to show anything"
+    return [finding for finding in told["findings"] if finding["severity"] != "info"]
+
+
+def shown(found):
+    return json.dumps(found, indent=1)
+
+
+def test_every_script_has_its_test():
+    assert sorted(path.stem for path in (CORPUS / "bugs").glob("*.py")) == sorted(NAMES)
+    assert sorted(path.stem for path in (CORPUS / "fixed").glob("*.py")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bug_names_its_public_report(name):
+    report = re.search(r"^After [\w-]+/[\w-]+#\d+", source("bugs", name), flags=re.MULTILINE)
+    assert report is not None
+    assert report.group() in source("fixed", name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_twin_differs_by_the_fix_alone(name):
+    before, after = code_lines(source("bugs", name)), code_lines(source("fixed", name))
+    changed = [line for line in difflib.ndiff(before, after) if line[:2] in ("- ", "+ ")]
+    assert 0 < len(changed) <= MOST_CHANGED_LINES
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_script_knows_of_unisono(path):
+    assert "unisono" not in path.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS, ids=NAMES)
+def test_a_real_bug_is_named(bug, tmp_path):
+    found = findings("bugs", bug.name, tmp_path)
+    assert [finding["code"] for finding in found] == [bug.code], shown(found)
+    assert found[0]["causes"][0]["slug"] == bug.cause, shown(found)
+    assert found[0]["ranks"] in ([[], EVERYONE] if bug.ranks is None else [bug.ranks]), shown(found)
+    assert found[0]["remedies"], shown(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_its_fixed_twin_is_silent(name, tmp_path):
+    found = findings("fixed", name, tmp_path)
+    assert found == [], shown(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_script_is_left_in_peace(name, tmp_path):
+    found = findings("healthy", name, tmp_path)
+    assert found == [], shown(found)

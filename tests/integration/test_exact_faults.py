@@ -1,0 +1,71 @@
+"""Each exact fault, 20 seeds, four real processes: found early, with the right code, cause and ranks, nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch import launch, torchrun
+from unisono.lab.faults import FAULTS
+from unisono.report.checkup import examine
+
+JOB = Path(__file__).parents[1] / "jobs" / "exact_faults.py"
+WORKERS, SEEDS = 4, 20
+STEPS_PER_EPOCH = 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_found(name, tmp_path):
+    outcome = launch(torchrun(WORKERS, JOB, SEEDS, name), env={"RESULTS": tmp_path}, timeout=400)
+    assert outcome.returncode == 0, outcome
+    wrong = {seed: what for seed in range(SEEDS) if (what := verdict(name, seed, tmp_path))}
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+def test_the_honest_job_is_healthy(tmp_path):
+    outcome = launch(torchrun(WORKERS, JOB, SEEDS, "honest"), env={"RESULTS": tmp_path}, timeout=400)
+    assert outcome.returncode == 0, outcome
+    for seed in range(SEEDS):
+        assert [found for found in examine(tmp_path / f"honest-{seed}").findings if found.at_least("warning")] == []
+
+
+def verdict(name, seed, folder):
+    """What is wrong with the diagnosis; empty if it is right."""
+    fault, facts = FAULTS[name], said(name, seed, folder)
+    grave = [finding for finding in examine(folder / f"{name}-{seed}").findings if finding.at_least("warning")]
+    codes = [finding.code for finding in grave]
+    if codes != [fault.code]:
+        return f"found {codes} instead of {fault.code}"
+    (found,) = grave
+    expected = {"code": fault.code, "cause": fault.cause, "ranks": ranks(fault.on, facts[0]["victim"])}
+    seen = {"code": found.code, "cause": found.causes[0].slug, "ranks": found.ranks}
+    if seen != expected:
+        return f"found {seen} instead of {expected}"
+    begin = begins(name, facts[0]["starts_at"])
+    latest = begin + delay(name)
+    return "" if begin <= found.first_step <= latest else f"first step {found.first_step} is not in {begin}..{latest}"
+
+
+def said(name, seed, folder):
+    facts = [json.loads((folder / f"{name}-{seed}.{rank}.json").read_text()) for rank in range(WORKERS)]
+    guilty = [facts[0]["victim"]] if FAULTS[name].on in ("victim", "pair") else range(WORKERS)
+    assert all(facts[rank]["fired"] for rank in guilty), facts
+    return facts
+
+
+def ranks(on, victim):
+    named = {"all": range(WORKERS), "pair": (victim - 1, victim), "victim": (victim,), "nobody": ()}
+    return tuple(named[on])
+
+
+def begins(name, starts_at):
+    if name in ("stale-shuffle", "stale-shuffle-on-one-rank"):
+        return STEPS_PER_EPOCH
+    return starts_at if FAULTS[name].late else 0
+
+
+def delay(name):
+    """Two listened steps; a single weight is compared once in as many readings as there are parameters."""
+    return 6 if name == "precision-drift" else 2

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from unisono.records import BatchRecord
+from unisono.rules.un104_toxic_batch import ToxicBatch
+from unit.rules.streams import Run, find
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_one_extreme_loss_is_a_remark(workers):
+    run = Run(workers=workers)
+    run.loss[400, 1] *= 8
+    finding = find(ToxicBatch, run)
+    assert (finding.ranks, finding.severity, finding.state) == ((1,), "info", "resolved")
+    assert (finding.first_step, finding.last_step) == (400, 400)
+    assert finding.evidence["loss_to_others"] == pytest.approx(8, rel=0.2)
+
+
+def test_extreme_loss_and_norm_are_a_warning_with_the_samples():
+    run = Run()
+    run.loss[400, 1] *= 20
+    run.norm[400, 1] *= 20
+    finding = find(ToxicBatch, run, BatchRecord(1, 400, 0.0, 1, indices=(17, 93)))
+    assert (finding.ranks, finding.severity) == ((1,), "warning")
+    assert finding.evidence["indices"] == "17, 93"
+
+
+def test_counts_the_batches():
+    run = Run()
+    run.loss[400, 1] *= 8
+    run.loss[500, 3] *= 8
+    finding = find(ToxicBatch, run)
+    assert finding.ranks == (1, 3)
+    assert finding.evidence["batches"] == 2
+
+
+def test_what_lasts_is_no_single_batch():
+    run = Run(steps=430)
+    run.loss[400:, 1] *= 8
+    assert find(ToxicBatch, run) is None
+
+
+def test_two_steps_in_a_row_are_no_single_batch():
+    run = Run()
+    run.loss[400:402, 1] *= 8
+    assert find(ToxicBatch, run) is None
+
+
+def test_all_workers_at_once_is_no_batch_of_one():
+    run = Run()
+    run.loss[400] *= 8
+    assert find(ToxicBatch, run) is None
+
+
+def test_twice_the_loss_is_not_extreme_in_a_noisy_run():
+    run = Run(noise=1.0)
+    run.loss[400, 1] *= 3
+    assert find(ToxicBatch, run) is None
+
+
+def test_a_worker_that_is_always_so():
+    run = Run()
+    run.loss[:, 1] *= 8
+    assert find(ToxicBatch, run) is None
+
+
+def test_a_worker_that_was_always_restless():
+    run = Run()
+    run.loss[:, 1] *= np.exp(0.3 * np.random.default_rng(0).standard_normal(run.steps))
+    run.loss[400, 1] = 8 * run.loss[400, 0]
+    assert find(ToxicBatch, run) is None
+
+
+def test_a_short_last_batch_is_not_judged():
+    run = Run()
+    run.loss[400, 1] *= 8
+    run.samples[400] = 1
+    assert find(ToxicBatch, run) is None

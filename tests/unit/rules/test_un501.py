@@ -1,0 +1,119 @@
+import math
+
+import pytest
+
+from unisono.rules.un501_outlier_worker import OutlierWorker
+from unit.rules.streams import Run, causes, find
+
+
+@pytest.mark.parametrize(("factor", "delay"), [(1.1, 1000), (1.3, 120), (2, 40), (10, 10), (0.5, 40)])
+@pytest.mark.parametrize("seed", range(2))
+def test_names_the_worker_whose_gradient_is_scaled(factor, delay, seed):
+    run = Run(steps=1200, seed=seed)
+    run.norm[200:, 2] *= factor
+    finding = find(OutlierWorker, run)
+    assert finding.ranks == (2,)
+    assert 200 <= finding.first_step < 200 + delay
+    assert finding.state == "open"
+    assert causes(finding)[0] == "faulty-device"
+    assert finding.evidence["norm_to_others"] == pytest.approx(factor, rel=0.1)
+    assert finding.severity == ("critical" if abs(math.log(factor)) > math.log(1.5) else "warning")
+
+
+@pytest.mark.parametrize("workers", [3, 4, 8])
+def test_a_fault_from_the_first_step_on(workers):
+    run = Run(workers=workers)
+    run.norm[:, 1] *= 3
+    finding = find(OutlierWorker, run)
+    assert (finding.ranks, finding.severity, finding.state) == ((1,), "critical", "open")
+
+
+def test_a_zero_gradient():
+    run = Run()
+    run.norm[300:, 3] = 0
+    finding = find(OutlierWorker, run)
+    assert finding.ranks == (3,)
+    assert finding.first_step < 305
+
+
+def test_a_direction_of_its_own():
+    run = Run()
+    run.cos[300:, 1] -= 0.3
+    finding = find(OutlierWorker, run)
+    assert (finding.ranks, finding.severity) == ((1,), "critical")
+    assert "direction" in finding.why
+
+
+def test_a_higher_cosine_is_no_fault():
+    run = Run()
+    run.cos[300:, 1] += 0.3
+    assert find(OutlierWorker, run) is None
+
+
+def test_with_two_workers_nobody_is_named():
+    run = Run(workers=2)
+    run.norm[:, 1] *= 3
+    finding = find(OutlierWorker, run)
+    assert finding.ranks == ()
+    assert finding.severity == "warning"
+    assert finding.evidence["undecidable"] == "between ranks 0 and 1"
+    assert "undecidable between ranks 0 and 1" in finding.why
+
+
+def test_a_loss_that_is_off_as_well_is_left_to_uneven_shards():
+    run = Run()
+    run.norm[:, 1] *= 2
+    run.loss[:, 1] *= 1.5
+    assert find(OutlierWorker, run) is None
+
+
+def test_without_losses_nothing_is_certain():
+    run = Run(extra={"loss_W": (), "loss_mean": None, "loss_std": None})
+    run.norm[:, 1] *= 3
+    finding = find(OutlierWorker, run)
+    assert (finding.ranks, finding.severity) == ((1,), "warning")
+    assert "loss" not in finding.why
+
+
+def test_smaller_batches_have_larger_norms():
+    run = Run()
+    run.samples[:, 1] = 4
+    run.norm[:, 1] *= 1.4
+    assert find(OutlierWorker, run) is None
+
+
+def test_a_repeated_batch_says_nothing():
+    run = Run(extra={"fresh": False})
+    run.norm[:, 1] *= 3
+    assert find(OutlierWorker, run) is None
+
+
+def test_two_workers_apart_are_not_one_outlier():
+    run = Run(workers=6)
+    run.norm[:, 1:3] *= 2
+    assert find(OutlierWorker, run) is None
+
+
+def test_a_difference_too_small_to_matter():
+    run = Run(noise=1e-4)
+    run.norm[:, 1] *= 1.01
+    assert find(OutlierWorker, run) is None
+
+
+def test_resolves_when_the_fault_is_over():
+    run = Run(steps=2000)
+    run.norm[200:600, 2] *= 3
+    finding = find(OutlierWorker, run)
+    assert (finding.state, finding.ranks) == ("resolved", (2,))
+    assert 600 <= finding.last_step < 800
+
+
+def test_a_new_attempt_forgets():
+    """Either part alone is too short for an alarm."""
+    before, after = Run(steps=30), Run(steps=30, extra={"attempt": 2})
+    before.norm[:, 2] *= 2
+    after.norm[:, 2] *= 2
+    whole = Run(steps=60)
+    whole.norm[:, 2] *= 2
+    assert find(OutlierWorker, whole) is not None
+    assert find(OutlierWorker, after, *before.records()) is None
