@@ -42,13 +42,15 @@ class Ear(Listener):
         self.closed = False
         self.pid = os.getpid()
         self.spent = 0.0
-        self._wrapper, self._probe, self._plan, self._submit, self._complain = wrapper, probe, plan, submit, complain
-        self._witness = witness
+        self._wrapper, self._probe, self._witness, self._plan = wrapper, probe, witness, plan
+        self._submit, self._complain = submit, complain
         self._clock = clock_for(probe.device)
         self._share = share
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
-        self._in_optimizer = False
+        self._stepping: list[int] = []
+        """Optimizers inside each other: some keep another one and hand its result round when it has stepped."""
+
         self._touched = 0
         self._charged = 0.0
         self._began: Mark = self._clock.mark()
@@ -57,21 +59,15 @@ class Ear(Listener):
         witness.step_is(first_step)
 
     def _reset(self) -> None:
-        self._backwards = 0
-        self._strays = 0
-        self._syncs = 0
-        self._zeroed = False
-        self._foreign_step = False
-        self._due = False
-        self._window = 0
+        self._backwards = self._strays = self._syncs = self._window = 0
+        self._zeroed = self._foreign_step = self._due = False
         self._scale: float | Tensor | None = None
         self._clip_norm: float | Tensor | None = None
         self._finite_sum: float | Tensor | None = None
         self._reduced: float | Tensor | None = None
         self._backward_mark: Mark | None = None
         self._hearing: Hearing | None = None
-        self._listening = False
-        self._syncing = False
+        self._listening = self._syncing = False
         self._loss.reset()
 
     def capturing(self) -> bool:
@@ -102,7 +98,7 @@ class Ear(Listener):
 
     def _gradients_were_dropped(self) -> None:
         """The last backward was followed by `zero_grad` without a step of our optimizer."""
-        if self._in_optimizer or self._foreign_step:
+        if self._stepping or self._foreign_step:
             # A closure evaluated again, or another model that trains through this one.
             self._give_up_hearing()
             self._reset()
@@ -173,16 +169,25 @@ class Ear(Listener):
 
     @guarded
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
-        self._in_optimizer = self._in_optimizer or self._owns(parameters)
+        if self._owns(parameters):
+            self._leave(optimizer)
+            self._stepping.append(id(optimizer))
 
     @guarded
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if not self._owns(parameters):
             self._foreign_step = self._backwards > 0
             return
-        self._in_optimizer = False
+        self._leave(optimizer)
+        if self._stepping:
+            return
         if self._backwards or self._missed_a_backward():
             self._end_step(skipped=False)
+
+    def _leave(self, optimizer: Any) -> None:
+        """Also those inside it, and itself where an error kept it from ending last time."""
+        if id(optimizer) in self._stepping:
+            del self._stepping[self._stepping.index(id(optimizer)) :]
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""

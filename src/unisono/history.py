@@ -113,9 +113,13 @@ class Peers:
     ALIKE = 1.0
     """How far the others may lie apart, in units of their noise from reading to reading."""
 
-    def __init__(self, workers: int, least: float) -> None:
+    def __init__(self, workers: int, least: float, sudden: bool = True) -> None:
+        """
+        :param sudden: Whether a few readings far off in a row are enough; not so where a gap is all or nothing.
+        """
         self.workers = workers
         self.least = least
+        self._hard_readings = HARD_READINGS if sudden else math.inf
         self.readings = 0
         self._high_W = [0.0] * workers
         self._low_W = [0.0] * workers
@@ -149,7 +153,7 @@ class Peers:
             high_W[worker] = 0.0 if high < 0 else high if high < FULL else FULL
             low_W[worker] = 0.0 if low < 0 else low if low < FULL else FULL
             hard_W[worker] = hard_W[worker] + 1 if score > HARD or score < -HARD else 0
-            alarmed = alarmed or high > LIMIT or low > LIMIT or hard_W[worker] >= HARD_READINGS
+            alarmed = alarmed or high > LIMIT or low > LIMIT or hard_W[worker] >= self._hard_readings
         self.alarmed = alarmed
 
     def total(self, worker: int) -> float:
@@ -185,7 +189,7 @@ class Peers:
         return self.total(worker) > LIMIT or self._is_hard(worker)
 
     def _is_hard(self, worker: int) -> bool:
-        return self._hard_W[worker] >= HARD_READINGS
+        return self._hard_W[worker] >= self._hard_readings
 
     def _alike(self, workers: Sequence[int]) -> bool:
         """The workers differ by no more than their noise: not so where everybody repeats a batch of its own."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from unisono.fingerprints import _exact, digest, fingerprint, projections, rows, sample
+from unisono.fingerprints import _exact, _memory, digest, fingerprint, projections, rows, sample
 from unisono.sketch import native
 
 MASK = 2**64 - 1
@@ -226,6 +226,7 @@ def test_parameters_and_subclasses(monkeypatch):
     expected = in_all([tensor], monkeypatch)
     assert in_all([nn.Parameter(tensor)], monkeypatch) == expected
     assert in_all([tensor.as_subclass(Kept)], monkeypatch) == expected
+    assert type(_memory.dense_of(tensor.as_subclass(Kept))) is Tensor, "native code would not read it"
     assert in_all([tensor.clone().requires_grad_() * 1], monkeypatch) == expected
 
 
@@ -406,6 +407,15 @@ def test_many_at_once(backend):
     assert (found - total) % 2**64 == 0
 
 
+def test_short_tensors_are_summed_together_wherever_they_stand(monkeypatch):
+    sizes = []
+    original = _exact._sums
+    monkeypatch.setattr(_exact, "_at_hand", lambda tensor: False)
+    monkeypatch.setattr(_exact, "_sums", lambda batch: sizes.append(len(batch)) or original(batch))
+    fingerprint([torch.zeros(length) for length in (5, 70_000, 6, 80_000, 7)])
+    assert sizes == [3, 1, 1]
+
+
 def test_a_library_that_lacks_functions_is_not_used_at_all(tmp_path):
     names = [f"unisono_{work}_{kind}" for work in ("fold", "square") for kind in ("f32", "bf16", "f16")]
     source, library = tmp_path / "old.c", tmp_path / "old.so"
@@ -455,6 +465,16 @@ def test_projections_tell_the_distance():
     differences = [a - b for a, b in zip(projections(one, 9, 64), projections(other, 9, 64), strict=True)]
     square = sum(difference**2 for difference in differences) / 64
     assert math.sqrt(square) == pytest.approx((one.double() - other.double()).norm().item(), rel=0.35)
+
+
+def test_signs_do_not_repeat():
+    """Not from one million elements to the next either."""
+    tensor, found = torch.zeros(2**21 + 1), set()
+    for at in (0, 1, 2**16, 2**20, 2**21):
+        tensor[at] = 1
+        found.add(projections(tensor, 3, 32))
+        tensor[at] = 0
+    assert len(found) == 5
 
 
 def test_projections_depend_on_the_seed():

@@ -115,3 +115,4 @@ def test_less_than_the_least_difference():
     for _ in range(500):
         peers.add([0.0, 0.0, 0.0, 0.05])
     assert peers.apart() == []
+    assert not peers.alarmed

@@ -27,7 +27,7 @@ FLOORS = (
     {"monitor"},
     {"attaching"},
     {"autoattach"},
-    {"startup", "demo", "lab", "bench", "trial", "testing"},
+    {"startup", "lab.faults", "lab", "bench", "trial", "testing"},
     {"commands"},
     {"cli"},
     {"__main__", "__init__"},
@@ -36,7 +36,7 @@ FLOORS = (
 TORCH_FREE = {
     "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
     "finding", "history", "rules", "diagnosis", "report", "settings", "trial", "testing",
-    "startup", "commands", "cli", "__main__", "__init__",
+    "lab.faults", "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip
 
 # Imported in a process where `import torch` fails.

@@ -24,6 +24,8 @@ class Auditor:
         self._parameters: list[nn.Parameter] = list(parameters)
         self.parts = max(1, min(PARTS, len(self._parameters)))
         self._part_of = _even_parts([parameter.numel() for parameter in self._parameters], self.parts)
+        # The first fingerprint on a device waits for its tables: better now than in a step.
+        self.all_weights()
 
     def release(self) -> None:
         self._parameters = []

@@ -47,6 +47,9 @@ class Pull:
     facts: dict[str, str] = field(default_factory=dict)
     """What the loader says of itself, with the first batch of a pass."""
 
+    dataset: int = 0
+    """Tells datasets apart that both count from zero."""
+
     indices: list[int] | None = None
     samples: int | None = None
     leaves: list[Leaf] = field(default_factory=list)
@@ -75,7 +78,7 @@ class BatchWatch:
         if pull.first or self._is_unknown(iterator._index_sampler):
             pull.facts = loader_facts(iterator)
         if indices is not None:
-            pull.indices = resolved(iterator._dataset, indices)
+            pull.dataset, pull.indices = resolved(iterator._dataset, indices)
             pull.samples = len(indices)
 
     def forward_begins(self, inputs: Any, due: bool) -> None:

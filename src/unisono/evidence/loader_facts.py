@@ -53,12 +53,12 @@ def _sampler_facts(sampler: Any) -> dict[str, str]:
     return facts
 
 
-def resolved(dataset: Any, indices: Sequence[int]) -> list[int]:
-    """Positions in a subset as indices of the dataset underneath: ranks may have split it differently."""
+def resolved(dataset: Any, indices: Sequence[int]) -> tuple[int, list[int]]:
+    """Positions in a subset as indices of the dataset underneath, and which that is: ranks may split it differently."""
     while isinstance(dataset, Subset):
         indices = [int(dataset.indices[index]) for index in indices]
         dataset = dataset.dataset
-    return list(indices)
+    return id(dataset), list(indices)
 
 
 def _samplers(sampler: Any) -> Iterator[Any]:

@@ -16,15 +16,17 @@ class Passes:
         self.number = number
         self.epoch = -1
         self.last_told = -1
+        self.dataset = 0
         self._batches = 0
         self._draws = Draws()
         self._order: list[int] = []
         self._last_order: list[int] = []
         self._facts: dict[str, str] = {}
 
-    def begin(self, facts: dict[str, str]) -> dict[str, str]:
+    def begin(self, facts: dict[str, str], dataset: int) -> dict[str, str]:
         """A new pass; the facts to compare with other ranks'."""
         self.epoch += 1
+        self.dataset = dataset
         self._last_order = self._order
         self._batches, self._draws, self._order = 0, Draws(), []
         self._facts = facts

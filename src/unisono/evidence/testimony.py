@@ -24,6 +24,7 @@ REMEMBERED_INDICES = 1_000
 FEWEST_VALUES = 4
 """Inputs of fewer different numbers say too little about which batch they are."""
 
+MOST_DATASETS = 8
 COVERAGE_EVERY = 50
 CLOSELY_FOLLOWED = 8
 """Passes over the data of which every one is told; later ones at most every `COVERAGE_EVERY` steps."""
@@ -35,7 +36,7 @@ class Testimony:
         self._audits: deque[tuple[int, dict[str, int]]] = deque(maxlen=REMEMBERED_AUDITS)
         self._indices: deque[tuple[int, list[int], float | None]] = deque(maxlen=REMEMBERED_INDICES)
         self._passes: dict[int, Passes] = {}
-        self._evaluated = Draws()
+        self._evaluated: dict[int, Draws] = {}
         self._step = -1
 
     def take(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
@@ -50,7 +51,7 @@ class Testimony:
 
     def last_words(self) -> list[Message]:
         """What has been drawn since the last message about it."""
-        stories = [passes.message(self._step, False, self._evaluated) for passes in self._passes.values()]
+        stories = [self._story(passes, self._step, complete=False) for passes in self._passes.values()]
         return [story | {"key": f"{story['key']}/end"} for story in stories if story is not None]
 
     def audit_of(self, step: int) -> Message | None:
@@ -125,7 +126,7 @@ class Testimony:
         messages: list[Message] = []
         drawn: list[int] = []
         for pull in parcel.statement.evaluated:
-            self._evaluated.add(pull.indices or ())
+            self._evaluated_of(pull.dataset).add(pull.indices or ())
         for pull in parcel.statement.batches:
             if pull.loader is not None:
                 passes = self._passes.setdefault(pull.loader, Passes(pull.loader))
@@ -140,8 +141,8 @@ class Testimony:
         """A pass has ended and another begun."""
         if not (pull.first or passes.epoch < 0):
             return []
-        messages = [passes.message(step, True, self._evaluated)]
-        facts = passes.begin(pull.facts)
+        messages = [self._story(passes, step, complete=True)]
+        facts = passes.begin(pull.facts, pull.dataset)
         if passes.epoch > CLOSELY_FOLLOWED and step - passes.last_told < COVERAGE_EVERY:
             return []
         passes.last_told = step
@@ -152,8 +153,17 @@ class Testimony:
         """Now and then what has been drawn so far: a pass may take days."""
         if step == 0 or step % COVERAGE_EVERY:
             return []
-        stories = [passes.message(step, False, self._evaluated) for passes in self._passes.values()]
+        stories = [self._story(passes, step, complete=False) for passes in self._passes.values()]
         return [story for story in stories if story is not None]
+
+    def _story(self, passes: Passes, step: int, complete: bool) -> Message | None:
+        return passes.message(step, complete, self._evaluated_of(passes.dataset))
+
+    def _evaluated_of(self, dataset: int) -> Draws:
+        """What was evaluated of a dataset; of a few of them."""
+        if len(self._evaluated) >= MOST_DATASETS and dataset not in self._evaluated:
+            return Draws()
+        return self._evaluated.setdefault(dataset, Draws())
 
     def _streams(self, parcel: Parcel) -> Message:
         drawn = {

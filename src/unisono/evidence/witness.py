@@ -58,6 +58,7 @@ class Witness(Listener):
         """Random streams and buffers are looked at, too."""
 
         self._optimizer: Any = None
+        self._counted = False
         self._before: Snapshot | None = None
         self._initial: int | Tensor | None = None
         self._look_at_start = False
@@ -81,7 +82,7 @@ class Witness(Listener):
         self._audited = self._due and not self._averaged and self._wrapper.promises_equality()
         self._statement = Statement(part=part, parts=parts if self._audited else 0)
         self._look_around = self._due and (parts == 1 or self._plan.reading(step) % PARTS == 0)
-        self._optimizer = None
+        self._optimizer, self._counted = None, False
 
     @guarded
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
@@ -123,6 +124,7 @@ class Witness(Listener):
     @guarded
     def backward_counted(self, synced: bool) -> None:
         """The backward pass was ours."""
+        self._counted = True
         self._batches.backward_ended()
         self._passes += synced
         if self._audited and synced:
@@ -130,7 +132,9 @@ class Witness(Listener):
 
     @guarded
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
-        if not self._optimised.owns(parameters, optimizer):
+        # One inside another, or one that follows when the step has ended, has no say.
+        first = self._counted and self._optimizer is None
+        if not self._optimised.owns(parameters, optimizer) or not first:
             return
         self._optimizer, statement = optimizer, self._statement
         self._updates += 1

@@ -117,8 +117,11 @@ def new_batches(record: StepRecord) -> bool:
 
     Unknown batches count as new, except between two workers, where nothing else could tell.
     """
-    known = bool(record.compared or record.indexed)
-    return record.fresh if known else len(record.loss_W or record.norm_W) > 2
+    return record.fresh if batches_known(record) else len(record.loss_W or record.norm_W) > 2
+
+
+def batches_known(record: StepRecord) -> bool:
+    return bool(record.compared or record.indexed)
 
 
 def _is_finite(record: StepRecord) -> bool:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 
-from unisono.history import Peers
+from unisono.history import Peers, median
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._statistical import Statistical, logs, new_batches
+from unisono.rules._statistical import Statistical, batches_known, logs, new_batches
 
 LARGE_LOSS = math.log(1.1)
 """From here on a worker's loss is a warning; below, a remark."""
 
 THINGS = {"loss": "loss", "samples": "batch size", "length": "sample length", "padding": "share of padding"}
+EARLY, MATTERS = 16, 0.05
+"""A gap is worth a warning from this share of the median of the first losses on."""
+
 LEAST = {"loss": 0.02, "samples": 0.05, "length": 0.05, "padding": 0.02}
 """Smaller differences (of logarithms; of shares for padding) are not worth a word, however persistent."""
 
@@ -29,7 +32,8 @@ class UnevenShards(Statistical):
         "side of the others' for many steps. At every step each worker is scored against the median of the others, in "
         "units of what such differences usually are in this run; the scores, capped at 4, add up, and an alarm needs a "
         "sum of 60. Every worker counts the same in the average of the gradients, so unequal shards also shift what is "
-        "learnt."
+        "learnt. A remark if the loss is off by less than 10 %, or if the workers' batches are unknown: somebody who "
+        "repeats one batch on purpose differs from the others for ever."
     )
     needs = "two or more workers with positive losses, and 16 steps of new batches"
     causes = {
@@ -51,6 +55,7 @@ class UnevenShards(Statistical):
 
     def forget(self) -> None:
         self._peers: dict[str, Peers] = {}
+        self._early: list[float] = []
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         if not new_batches(record):
@@ -58,6 +63,8 @@ class UnevenShards(Statistical):
         # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
         unequal = len(set(record.samples_W)) > 1
         self._hear("loss", None if unequal else logs(record.loss_W))
+        if record.loss_mean is not None and len(self._early) < EARLY:
+            self._early.append(record.loss_mean)
         if unequal or "samples" in self._peers:
             self._hear("samples", logs(record.samples_W))
         self._hear("length", logs(record.length_W))
@@ -74,7 +81,7 @@ class UnevenShards(Statistical):
             return
         peers = self._peers.get(name)
         if peers is None or peers.workers != len(value_W):
-            peers = self._peers[name] = Peers(len(value_W), LEAST[name])
+            peers = self._peers[name] = Peers(len(value_W), LEAST[name], sudden=False)
         peers.add(value_W)
 
     def _judge(self, record: StepRecord, scene: Scene, name: str) -> None:
@@ -92,6 +99,7 @@ class UnevenShards(Statistical):
 
     def _accuse(self, record: StepRecord, scene: Scene, name: str, worker: int) -> None:
         level, pair = self._peers[name].level(worker), self._peers[name].workers == 2
+        large = name == "loss" and abs(level) >= LARGE_LOSS and batches_known(record) and self._matters(record, level)
         evidence = _evidence(name, level)
         if pair:
             evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
@@ -101,9 +109,14 @@ class UnevenShards(Statistical):
             why=_undecidable(scene, name) if pair else f"{spoken(scene.ranks((worker,)))}'s {_usually(name, level)}",
             causes=_causes(name, one=True),
             workers=() if pair else (worker,),
-            severity="warning" if name == "loss" and abs(level) >= LARGE_LOSS else "info",
+            severity="warning" if large else "info",
             evidence=evidence,
         )
+
+    def _matters(self, record: StepRecord, level: float) -> bool:
+        """Where all losses are near zero their ratio means little: the gap is held against the first losses."""
+        gap = abs(1 - math.exp(-abs(level))) * (record.loss_mean or 0.0)
+        return bool(self._early) and gap >= MATTERS * median(self._early)
 
     def _remark(self, record: StepRecord, scene: Scene, name: str, group: list[int], level: float) -> None:
         self.report(

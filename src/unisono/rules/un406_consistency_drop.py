@@ -30,9 +30,9 @@ class ConsistencyDrop(Statistical):
     source = "direction consistency manual, section 3"
     meaning = (
         "The mean cosine between the workers' gradients over the last 25 readings is less than half of what it was in "
-        "each of the three stretches of 25 readings before, less than half of what the noise in the gradients predicts, "
-        "and lower by more than five times the error of such an average. It is not looked at during the first 200 "
-        "readings, nor across a sudden change of the learning rate."
+        "each of the three stretches of 25 readings before, less than half of what the noise in the gradients "
+        "predicts, and lower by more than five times the error of such an average. It is not looked at during the "
+        "first 200 readings, nor across a sudden change of the learning rate."
     )
     correction = (
         "The manual alarms when the value drops from above 0.5 to near 0. Every healthy run does that in its first "

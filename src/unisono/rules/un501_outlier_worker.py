@@ -8,7 +8,7 @@ from collections import deque
 from unisono.history import LEARNT, Peers, gaps_to_others, median, scatter
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._statistical import Statistical, logs, new_batches
+from unisono.rules._statistical import Statistical, batches_known, logs, new_batches
 
 LEAST_NORM = 0.05
 LEAST_COSINE = 0.02
@@ -79,7 +79,7 @@ class OutlierWorker(Statistical):
         self._norms = _heard(self._norms, norm_W, LEAST_NORM)
         cosines = [cosine for cosine in record.cos_W if cosine is not None]
         if len(cosines) == len(norm_W):
-            self._cosines = _heard(self._cosines, cosines, LEAST_COSINE)
+            self._cosines = _heard(self._cosines, cosines, LEAST_COSINE, sudden=False)
         if self._norms is not None and self._norms.ready:
             self._judge(record, scene, self._norms)
 
@@ -99,7 +99,7 @@ class OutlierWorker(Statistical):
         worker = None if self._cosines is None else self._cosines.outlier()
         if worker is None or self._cosines is None:
             return None
-        return worker if self._cosines.level(worker) < 0 or self._cosines.workers == 2 else None
+        return worker if self._cosines.level(worker) < 0 else None
 
     def _loss_is_off(self, worker: int) -> bool:
         """Then its data differ, and UN105 says so."""
@@ -115,6 +115,7 @@ class OutlierWorker(Statistical):
 
     def _accuse(self, record: StepRecord, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> None:
         pair = norms.workers == 2
+        certain = self._losses_known and batches_known(record) and not pair
         evidence: dict[str, float | int | str] = {"norm_to_others": round(math.exp(norms.level(worker)), 4)}
         if self._cosines is not None:
             evidence["cos_minus_others"] = round(self._cosines.level(worker), 4)
@@ -126,7 +127,7 @@ class OutlierWorker(Statistical):
             why=self._why(scene, worker, norms, by_cosine),
             causes=_causes(self._losses_known),
             workers=() if pair else (worker,),
-            severity="critical" if self._losses_known and not pair and self._is_large(worker, norms) else "warning",
+            severity="critical" if certain and self._is_large(worker, norms) else "warning",
             evidence=evidence,
         )
 
@@ -135,23 +136,25 @@ class OutlierWorker(Statistical):
         return abs(norms.level(worker)) > LARGE_NORM or lower > LARGE_COSINE
 
     def _why(self, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> str:
+        loss = ", while its loss is like theirs" if self._losses_known else ""
+        ratio = math.exp(norms.level(worker))
+        if norms.workers == 2:
+            ranks = spoken(scene.ranks((0, 1)))
+            return (
+                f"one gradient norm is usually {ratio:.3g} times the other; undecidable between {ranks} which is wrong"
+            )
         rank = spoken(scene.ranks((worker,)))
         if by_cosine and self._cosines is not None:
-            said = f"{rank}'s direction agrees less with the others' (cosine {self._cosines.level(worker):+.2f})"
-        else:
-            said = f"{rank}'s gradient norm is usually {math.exp(norms.level(worker)):.3g} times that of the others"
-        if self._losses_known:
-            said += ", while its loss is like theirs"
-        if norms.workers == 2:
-            said += f"; undecidable between {spoken(scene.ranks((0, 1)))} which one is wrong"
-        return said
+            lower = self._cosines.level(worker)
+            return f"{rank}'s direction agrees less with the others' (cosine {lower:+.2f}){loss}"
+        return f"{rank}'s gradient norm is usually {ratio:.3g} times that of the others{loss}"
 
 
-def _heard(peers: Peers | None, value_W: list[float] | None, least: float) -> Peers | None:
+def _heard(peers: Peers | None, value_W: list[float] | None, least: float, sudden: bool = True) -> Peers | None:
     if value_W is None:
         return peers
     if peers is None or peers.workers != len(value_W):
-        peers = Peers(len(value_W), least)
+        peers = Peers(len(value_W), least, sudden)
     peers.add(value_W)
     return peers
 

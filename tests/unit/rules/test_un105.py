@@ -24,6 +24,12 @@ def test_with_two_workers_nobody_is_named():
     assert finding.evidence["undecidable"] == "between ranks 0 and 1"
 
 
+def test_unknown_batches_are_a_remark():
+    run = Run(extra={"compared": 0, "fresh": False})
+    run.loss[:, 2] *= 2
+    assert find(UnevenShards, run).severity == "info"
+
+
 def test_several_workers_apart_are_a_remark():
     run = Run(workers=8)
     run.loss[:, :3] *= 2

@@ -64,6 +64,12 @@ def test_a_drop_with_smaller_batches():
     assert find(ConsistencyDrop, run) is None
 
 
+def test_a_drop_that_the_noise_predicts():
+    run = dropping(500)
+    run.extra = {"cos_expected": 0.01}
+    assert find(ConsistencyDrop, run) is None
+
+
 def test_resolves():
     run = dropping(500)
     run.share[600:] = 0.3

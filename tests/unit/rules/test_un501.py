@@ -82,6 +82,13 @@ def test_smaller_batches_have_larger_norms():
     assert find(OutlierWorker, run) is None
 
 
+def test_unknown_batches_are_not_certain():
+    run = Run(extra={"compared": 0, "fresh": False})
+    run.norm[:, 1] *= 3
+    finding = find(OutlierWorker, run)
+    assert (finding.ranks, finding.severity) == ((1,), "warning")
+
+
 def test_a_repeated_batch_says_nothing():
     run = Run(extra={"fresh": False})
     run.norm[:, 1] *= 3
