@@ -23,6 +23,19 @@ class Guarded(Protocol):
 Owner = TypeVar("Owner", bound=Guarded)
 
 
+def shielded(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
+    """Keeps a method's errors from its caller, who is timed already."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.failed(error)
+
+    return call  # type: ignore[return-value]
+
+
 def guarded(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
     """Times a method and keeps its errors from training. Forked children and captured graphs are not heard."""
 

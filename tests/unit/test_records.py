@@ -2,17 +2,24 @@ import json
 import math
 import random
 import struct
+from dataclasses import fields
+from typing import get_type_hints
 
 import pytest
 
 from unisono.records import (
     RECORD_TYPES,
     AttemptRecord,
+    BatchRecord,
+    CoverageRecord,
     EndRecord,
+    FactsRecord,
     LocalStep,
     NoteRecord,
+    ReplicasRecord,
     RunRecord,
     StepRecord,
+    StreamsRecord,
     WorkerFacts,
     from_line,
     to_line,
@@ -28,16 +35,65 @@ RECORDS = [
     StepRecord(1, 5, NOW),
     StepRecord(1, 5, NOW, heard=True, loss_W=(0.5, None), finite_W=(True, False, None)[:2], nonfinite_W=(0, None)),
     StepRecord(2, 6, NOW, cos_WW=((1.0, 0.25), (0.25, None)), norm_GW=((1.0, 2.0),), norm_G=(3.0,), window_start=0),
+    StepRecord(
+        *(1, 7, NOW),
+        audits=("reduced", "weights"),
+        part=3,
+        parts=50,
+        weights_W=(0, None, 2, 0),
+        weight_spread=1e-7,
+        lr_W=(0.1, None, 0.2, 0.1),
+        samples_W=(4, 4, None, 3),
+        same_content_W=(0, 0, 2, None),
+        fresh=True,
+    ),
+    FactsRecord(1, 0, NOW, "loader", {"sämpler": "a\n"}, {"sampler rank": ("0", None, "", "2")}),
+    FactsRecord(1, 0, NOW, "model"),
+    ReplicasRecord(1, 3, NOW, 12, 2, ("a.weight", "b"), (0, None, 2), (0.0, None, 1e-3)),
+    ReplicasRecord(1, 3, NOW, 12),
+    CoverageRecord(
+        *(1, 40, NOW, 1, 2, True, (10, None), (9.5, None)),
+        distinct=18.25,
+        dataset=20,
+        repeated_W=(True, False, None),
+        held_out=0.0,
+    ),
+    CoverageRecord(1, 40, NOW, 0, 0),
+    StreamsRecord(1, 2, NOW, ("torch in forward", "numpy in loading"), {"torch in forward": (0, 0, None, 3)}),
+    StreamsRecord(1, 2, NOW),
+    BatchRecord(1, 9, NOW, 3, 0.5, (7, None, 2**40)),
+    BatchRecord(1, 9, NOW, 0),
     NoteRecord(1, 0, NOW, '</script>\x1b[31m"\u2028'),
+    NoteRecord(1, 0, NOW, "silent", "missing", (1, 3)),
     EndRecord(1, 9, NOW, 10, 5, 0, 0.001),
     LocalStep(1, 3, 9, NOW, loss=0.5, finite=False),
 ]
+VALUES = {
+    int: 3,
+    int | None: 4,
+    float: 1.5,
+    float | None: 2.5,
+    bool: True,
+    bool | None: True,
+    str: "text",
+    tuple[str, ...]: ("a", "b"),
+    tuple[int | None, ...]: (0, None),
+    tuple[bool | None, ...]: (True, None),
+    tuple[float | None, ...]: (0.5, None),
+    tuple[tuple[float | None, ...], ...]: ((0.5, None), (1.0, 2.0)),
+}
 STEP = '{"type":"step","attempt":1,"step":5,"time":1.5'
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_a_record_comes_back_as_it_was(record):
     assert from_line(to_line(record)) == record
+
+
+def test_every_field_of_a_step_comes_back():
+    hints = get_type_hints(StepRecord)
+    step = StepRecord(**{field.name: VALUES[hints[field.name]] for field in fields(StepRecord)})
+    assert from_line(to_line(step)) == step
 
 
 def test_every_kind_is_tried_above():
@@ -86,6 +142,44 @@ def test_whole_numbers_become_floats():
     assert type(value) is float
 
 
+OLD_LINES = {
+    "step": STEP + ',"heard":true,"loss_W":[0.5,0.6],"finite_W":[true,true],"norm_W":[1.0,2.0]}',
+    "attempt": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":[]}',
+    "note": '{"type":"note","attempt":1,"step":5,"time":1.5,"text":"ranks (1,) have fallen silent"}',
+}
+
+
+@pytest.mark.parametrize("line", OLD_LINES.values(), ids=OLD_LINES)
+def test_lines_from_before_a_field_was_known_open(line):
+    record = from_line(line)
+    written = json.loads(line)
+    for field in fields(record):
+        if field.name not in written:
+            assert getattr(record, field.name) == field.default, field.name
+    assert json.loads(to_line(record)) == written
+
+
+def test_a_step_without_evidence_says_that_nothing_was_compared():
+    step = from_line(OLD_LINES["step"])
+    assert (step.audits, step.parts, step.compared, step.indexed, step.fresh, step.lr) == ((), 0, 0, 0, False, None)
+
+
+def test_mappings_are_written_empty_only_when_they_are():
+    assert "differ" not in to_line(FactsRecord(1, 0, 1.5, "model", {"a": "1"}))
+    assert '"differ":{"a":["1",null]}' in to_line(FactsRecord(1, 0, 1.5, "model", {}, {"a": ("1", None)}))
+
+
+def test_records_do_not_share_their_empty_mappings():
+    assert from_line(to_line(FactsRecord(1, 0, 1.5, "a"))).same is not FactsRecord(1, 0, 1.5, "b").same
+
+
+def test_evidence_that_is_not_finite_is_text():
+    record = from_line(to_line(ReplicasRecord(1, 3, 1.5, 1, 1, distance_W=(math.inf, math.nan, None))))
+    assert record.distance_W[0] == math.inf
+    assert math.isnan(record.distance_W[1])
+    assert from_line(to_line(CoverageRecord(1, 3, 1.5, 0, 0, held_out=math.inf))).held_out == math.inf
+
+
 def test_unknown_keys_and_kinds_are_left_to_newer_versions():
     assert from_line(STEP + ',"new":{"a":[1]}}') == StepRecord(1, 5, 1.5)
     assert from_line('{"type":"finding","code":"UN101"}') is None
@@ -131,6 +225,16 @@ BAD_LINES = {
     "workers no list": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":5}',
     "worker no object": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":[5]}',
     "worker incomplete": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":[{"rank":0}]}',
+    "text for mapping": '{"type":"facts","attempt":1,"step":5,"time":1.5,"topic":"model","same":"a"}',
+    "list for mapping": '{"type":"facts","attempt":1,"step":5,"time":1.5,"topic":"model","same":[]}',
+    "number in mapping": '{"type":"facts","attempt":1,"step":5,"time":1.5,"topic":"model","same":{"a":1}}',
+    "text for list in mapping": '{"type":"facts","attempt":1,"step":5,"time":1.5,"topic":"model","differ":{"a":"b"}}',
+    "float in twins": '{"type":"streams","attempt":1,"step":5,"time":1.5,"same":{"a":[0.5]}}',
+    "float in twins of a step": STEP + ',"weights_W":[0.5]}',
+    "number in texts": '{"type":"replicas","attempt":1,"step":5,"time":1.5,"compared":1,"parameters":[1]}',
+    "number for yes or no": '{"type":"coverage","attempt":1,"step":5,"time":1.5,"loader":0,"epoch":0,"repeated_W":[1]}',
+    "text for index": '{"type":"batch","attempt":1,"step":5,"time":1.5,"rank":0,"indices":["1"]}',
+    "twins of other length": STEP + ',"loss_W":[1.5,2.5],"weights_W":[0,1,0]}',
     "number for text": '{"type":"note","attempt":1,"step":5,"time":1.5,"text":5}',
 }
 

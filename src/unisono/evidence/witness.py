@@ -21,7 +21,7 @@ from unisono.evidence.optimised import Optimised, describe
 from unisono.evidence.statement import Statement
 from unisono.evidence.streams import Snapshot, snapshot
 from unisono.fingerprints import fingerprint
-from unisono.guard import guarded
+from unisono.guard import guarded, shielded
 from unisono.integrations.wrapper import Wrapper
 from unisono.plan import Plan
 from unisono.taps import Listener
@@ -121,7 +121,7 @@ class Witness(Listener):
         if before is not None and where not in self._statement.streams:
             self._statement.streams[where] = before, snapshot(self._device)
 
-    @guarded
+    @shielded
     def backward_counted(self, synced: bool) -> None:
         """The backward pass was ours."""
         self._counted = True
@@ -155,7 +155,7 @@ class Witness(Listener):
         self._complete(statement)
         return statement
 
-    @guarded
+    @shielded
     def _complete(self, statement: Statement) -> None:
         statement.batches, statement.evaluated = self._batches.take()
         self._optimised.look(statement.facts)

@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unisono.integrations.ddp import DDPWrapper
 
+pytestmark = pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def group(tmp_path_factory):

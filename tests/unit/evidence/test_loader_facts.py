@@ -122,7 +122,9 @@ def test_what_is_no_number_is_not_told():
     assert not {"sampler seed", "sampler epoch"} & facts(sampler=sampler).keys()
 
 
-@pytest.mark.parametrize("wrap", [lambda loader: loader, lambda loader: loader.batch_sampler, lambda loader: loader.sampler])
+@pytest.mark.parametrize(
+    "wrap", [lambda loader: loader, lambda loader: loader.batch_sampler, lambda loader: loader.sampler]
+)
 def test_any_other_loader_is_asked_for_its_sampler(wrap):
     loader = DataLoader(DATASET, sampler=DistributedSampler(DATASET, 2, 1))
     found = sampler_facts(wrap(loader))
@@ -136,11 +138,17 @@ def test_a_loader_without_sampler_still_says_something():
 @pytest.mark.parametrize("form", [list, tuple, np.array, torch.tensor], ids=["list", "tuple", "numpy", "torch"])
 def test_positions_in_subsets_become_indices_of_the_dataset(form):
     outer = Subset(Subset(DATASET, form([10, 11, 12, 13])), form([3, 1]))
-    found = resolved(outer, [0, 1])
+    dataset, found = resolved(outer, [0, 1])
     assert found == [13, 11]
+    assert dataset == resolved(DATASET, [0])[0]
     assert all(type(index) is int for index in found)
 
 
 def test_a_dataset_that_is_no_subset_keeps_its_indices():
-    assert resolved(DATASET, (1, 2)) == [1, 2]
-    assert resolved(Subset(DATASET, range(5, 10)), [0, 4]) == [5, 9]
+    assert resolved(DATASET, (1, 2))[1] == [1, 2]
+    assert resolved(Subset(DATASET, range(5, 10)), [0, 4])[1] == [5, 9]
+
+
+def test_datasets_that_both_count_from_zero_are_told_apart():
+    other = TensorDataset(torch.arange(20))
+    assert resolved(DATASET, [0])[0] != resolved(other, [0])[0]

@@ -16,7 +16,7 @@ def run(*orders, batch=8, facts=None):
     """The message of the last pass."""
     passes = Passes(0)
     for order in orders:
-        passes.begin(facts or {})
+        passes.begin(facts or {}, dataset=0)
         for begin in range(0, len(order), batch):
             passes.add(order[begin : begin + batch])
     return passes.message(7, True, Draws())
@@ -24,14 +24,14 @@ def run(*orders, batch=8, facts=None):
 
 def test_facts_are_told_with_the_number_of_the_pass():
     passes = Passes(3)
-    assert passes.begin({"dataset": "5"}) == {"dataset": "5", "number": "3", "pass": "0"}
-    assert passes.begin({}) == {"number": "3", "pass": "1"}
+    assert passes.begin({"dataset": "5"}, dataset=0) == {"dataset": "5", "number": "3", "pass": "0"}
+    assert passes.begin({}, dataset=0) == {"number": "3", "pass": "1"}
 
 
 def test_a_pass_without_indices_is_not_told():
     passes = Passes(0)
     assert passes.message(0, True, Draws()) is None
-    passes.begin({"dataset": "5"})
+    passes.begin({"dataset": "5"}, dataset=0)
     passes.add([])
     assert passes.message(0, True, Draws()) is None
 
@@ -45,9 +45,11 @@ def test_keys_tell_passes_and_moments_apart():
     passes = Passes(2)
     keys = []
     for _ in range(2):
-        passes.begin({})
+        passes.begin({}, dataset=0)
         passes.add([1])
-        keys += [passes.message(step, complete, Draws())["key"] for step, complete in ((5, False), (6, False), (6, True))]
+        keys += [
+            passes.message(step, complete, Draws())["key"] for step, complete in ((5, False), (6, False), (6, True))
+        ]
     assert len(set(keys)) == 6
 
 
@@ -77,7 +79,7 @@ def test_a_pass_of_a_single_batch_has_no_order():
 
 def test_what_is_remembered_is_bounded():
     passes = Passes(0)
-    passes.begin({})
+    passes.begin({}, dataset=0)
     for begin in range(0, 100_000, 100):
         passes.add(list(range(begin, begin + 100)))
     assert len(passes._order) < 1_000

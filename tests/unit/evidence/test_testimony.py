@@ -15,6 +15,8 @@ from unisono.evidence.testimony import (
     COVERAGE_EVERY,
     REMEMBERED_AUDITS,
     REMEMBERED_INDICES,
+)
+from unisono.evidence.testimony import (
     Testimony as Clerk,  # pytest would take a name in Test... for a class of tests
 )
 from unisono.parcel import Parcel
@@ -49,10 +51,10 @@ def leaf(numbers, name=""):
     return Leaf(name, tuple(numbers.shape), numbers.flatten())
 
 
-def pull(indices=None, *tensors, loader=0, first=False, **facts):
+def pull(indices=None, *tensors, loader=0, first=False, of=1, **facts):
     leaves = [leaf(tensor) for tensor in tensors]
     samples = len(indices) if indices is not None else None
-    return Pull(loader=loader, first=first, indices=indices, samples=samples, leaves=leaves, facts=facts)
+    return Pull(loader=loader, first=first, indices=indices, samples=samples, leaves=leaves, facts=facts, dataset=of)
 
 
 def signal(*pulls, testimony=None):
@@ -215,8 +217,22 @@ def test_passes_of_one_batch_are_soon_told_less_often():
 def test_evaluated_samples_go_with_the_coverage():
     testimony = Clerk()
     tell(testimony, 0, pull([1, 2], first=True))
-    told = tell(testimony, 1, pull([3], first=True), evaluated=[pull([7, 8]), pull(None)])
+    told = tell(testimony, 1, pull([3], first=True), evaluated=[pull([7, 8]), pull(None), pull([1, 2, 3], of=2)])
     assert told[0]["evaluated"]["drawn"] == 2
+
+
+def test_evaluated_samples_of_another_dataset_are_other_samples():
+    testimony = Clerk()
+    tell(testimony, 0, pull([1, 2], first=True))
+    told = tell(testimony, 1, pull([3], first=True), evaluated=[pull([1, 2], of=2)])
+    assert told[0]["evaluated"]["drawn"] == 0
+
+
+def test_endlessly_many_evaluated_datasets_take_bounded_memory():
+    testimony = Clerk()
+    for step in range(1_000):
+        tell(testimony, step, evaluated=[pull([1], of=step)])
+    assert len(testimony._evaluated) < 100
 
 
 def test_last_words_tell_of_the_pass_under_way():

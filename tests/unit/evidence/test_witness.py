@@ -24,6 +24,9 @@ CPU = torch.device("cpu")
 DATASET = TensorDataset(torch.randn(40, 4), torch.arange(40.0).reshape(40, 1))
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def group(tmp_path_factory):
     store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
