@@ -28,7 +28,9 @@ class Luggage:
         self._host: Tensor | None = None
         self._values: list[float] | None = None
         if tensors:
-            stacked = torch.stack([tensor.detach().reshape(()).to(dtype) for tensor in tensors])
+            # A model may lie on several devices.
+            device = tensors[0].device
+            stacked = torch.stack([tensor.detach().reshape(()).to(device, dtype) for tensor in tensors])
             self._host = torch.empty(len(tensors), dtype=dtype, pin_memory=True)
             self._host.copy_(stacked, non_blocking=True)
 

@@ -20,6 +20,7 @@ from unisono.gradient_hooks import GradientHooks
 from unisono.guard import guarded
 from unisono.integrations.wrapper import Wrapper
 from unisono.losses import StepLoss
+from unisono.nesting import Nesting
 from unisono.parcel import Parcel
 from unisono.plan import Plan
 from unisono.probe import Hearing, Probe
@@ -48,9 +49,7 @@ class Ear(Listener):
         self._share = share
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
-        self._stepping: list[int] = []
-        """Optimizers inside each other: some keep another one and hand its result round when it has stepped."""
-
+        self._stepping = Nesting()
         self._touched = 0
         self._charged = 0.0
         self._began: Mark = self._clock.mark()
@@ -170,24 +169,15 @@ class Ear(Listener):
     @guarded
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._owns(parameters):
-            self._leave(optimizer)
-            self._stepping.append(id(optimizer))
+            self._stepping.enter(optimizer)
 
     @guarded
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if not self._owns(parameters):
             self._foreign_step = self._backwards > 0
             return
-        self._leave(optimizer)
-        if self._stepping:
-            return
-        if self._backwards or self._missed_a_backward():
+        if self._stepping.leave(optimizer) and (self._backwards or self._missed_a_backward()):
             self._end_step(skipped=False)
-
-    def _leave(self, optimizer: Any) -> None:
-        """Also those inside it, and itself where an error kept it from ending last time."""
-        if id(optimizer) in self._stepping:
-            del self._stepping[self._stepping.index(id(optimizer)) :]
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""

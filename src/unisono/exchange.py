@@ -193,7 +193,7 @@ class Exchange:
         if announcement.audit_of is not None:
             answers.append(self._testimony.audit_of(announcement.audit_of))
         if announcement.batch_of is not None and announcement.worker == self.mailbox.rank:
-            answers.append(self._testimony.batch_of(announcement.batch_of, announcement.worker))
+            answers.append(self._testimony.batch_of(announcement.batch_of, self._facts["rank"]))
         return [answer for answer in answers if answer is not None]
 
     def exchange_directions(self) -> None:

@@ -20,6 +20,8 @@ _drawn: WeakKeyDictionary[Any, deque[Any]] = WeakKeyDictionary()
 
 def install(replace: Replace, tell: Tell) -> None:
     """Does nothing where torch has other internals than we know: data is then read at the model alone."""
+    # What was queued when somebody last listened does not fit any more.
+    _drawn.clear()
     if ITERATOR is not None and hasattr(ITERATOR, "_next_index"):
         replace(ITERATOR, "_next_index", _tap_next_index)
         replace(ITERATOR, "__next__", lambda original: _tap_next(tell, original))
@@ -37,35 +39,54 @@ def _tap_next_index(original: Callable[..., Any]) -> Callable[..., Any]:
 def _tap_next(tell: Tell, original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807 (it takes the place of the iterator's)
         tell("loading_begins", self)
-        data = original(self)
+        try:
+            data = original(self)
+        except StopIteration:
+            raise
+        except Exception:
+            _pop(self)
+            raise
         tell("loaded", self, data, _indices(self))
         return data
 
     return __next__
 
 
+def _pop(iterator: Any) -> Any:
+    """The indices of the batch just handed out, or of the one that could not be."""
+    drawn = _drawn.get(iterator)
+    return drawn.popleft() if drawn else None
+
+
 def _indices(iterator: Any) -> list[int] | None:
     """Of the batch just handed out; None where they are not known for certain."""
-    drawn = _drawn.get(iterator)
-    if not drawn:
+    try:
+        if getattr(iterator, "_num_yielded", 0) <= 1:
+            _forget_abandoned(iterator)
+        index = _pop(iterator)
+        return _whole_numbers(index, iterator._auto_collation) if _is_in_step(iterator) else None
+    except Exception:  # whatever a sampler yields, the batch has to reach the script
         return None
-    if getattr(iterator, "_num_yielded", 0) <= 1:
-        # A new pass: what an abandoned one has drawn ahead is still queued.
-        _forget_abandoned(iterator, drawn)
-    index = drawn.popleft()
-    ahead = getattr(iterator, "_send_idx", None)
-    # Begun before we listened, or handed out in whatever order it arrives.
-    if (ahead is not None and len(drawn) != ahead - iterator._num_yielded) or not getattr(iterator, "_in_order", True):
-        return None
-    indices = index if isinstance(index, list | tuple) else [index]
-    return [int(one) for one in indices] if all(_is_whole(one) for one in indices) else None
 
 
-def _forget_abandoned(iterator: Any, drawn: deque[Any]) -> None:
-    ahead = getattr(iterator, "_send_idx", 1)
-    while len(drawn) > ahead:
+def _is_in_step(iterator: Any) -> bool:
+    """Not so when it was begun before we listened, or hands batches out in whatever order they arrive."""
+    ahead, queued = getattr(iterator, "_send_idx", None), len(_drawn.get(iterator, ()))
+    return getattr(iterator, "_in_order", True) and (ahead is None or queued == ahead - iterator._num_yielded)
+
+
+def _forget_abandoned(iterator: Any) -> None:
+    """A new pass: what an abandoned one has drawn ahead is still queued."""
+    drawn = _drawn.get(iterator, deque())
+    while len(drawn) > getattr(iterator, "_send_idx", 1):
         drawn.popleft()
 
 
-def _is_whole(index: Any) -> bool:
-    return hasattr(index, "__index__")
+def _whole_numbers(index: Any, batched: bool) -> list[int] | None:
+    """A sampler may yield lists, arrays or tensors. A tuple is a batch only where the loader makes batches."""
+    plain = index.tolist() if hasattr(index, "tolist") else index
+    several = isinstance(plain, list) or (batched and isinstance(plain, tuple))
+    numbers = list(plain) if several else [plain]
+    if not all(hasattr(number, "__index__") for number in numbers):
+        return None
+    return [int(number) for number in numbers]

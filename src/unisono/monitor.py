@@ -9,6 +9,7 @@ import platform
 import socket
 import sys
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,13 +55,16 @@ class Monitor:
         self._probe = Probe(wrapper.named_parameters())
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
-        self._settings = settings
+        # The witness lets go of the user's loader after the first step; so do we.
+        self._settings = replace(settings, loader=None)
         self._log = self._open_log(ranks) if self.rank == 0 else None
         self._exchange = self._make_exchange(wrapper, Plan(settings.schedule, first_step), ranks, nth)
         share = self._probe.share_of(self.rank, self.world)
         plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
         auditor = Auditor(self._probe.names, self._probe.parameters)
-        self._witness = Witness(wrapper, auditor, self._probe.device, plan, complain, settings.loader)
+        self._witness = Witness(
+            wrapper, auditor, self._probe.device, plan, complain, lambda: self._compared_model(wrapper), settings.loader
+        )
         self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step)
         taps.connect(self._ear)
         taps.connect(self._witness)

@@ -13,7 +13,19 @@ SOURCE = Path(__file__).parents[2] / "src"
 # From the ground up. A room is a module or a folder under `unisono`; the longest name that fits a module counts.
 FLOORS = (
     {"errors", "terminal", "_jsonform"},
-    {"atomic", "records", "schedule", "signals", "groups", "clock", "deferred", "guard", "gradient_hooks", "losses"},
+    {
+        "atomic",
+        "records",
+        "schedule",
+        "signals",
+        "groups",
+        "clock",
+        "deferred",
+        "guard",
+        "gradient_hooks",
+        "losses",
+        "nesting",
+    },
     {"loader_taps", "wire", "runfile", "plan", "gram", "sketch", "integrations.wrapper", "finding", "fingerprints"},
     {"taps", "rules", "history"},
     {"diagnosis", "evidence"},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,12 @@ from unisono.evidence.comparison import twins
 from unisono.evidence.draws import share_of, together
 from unisono.records import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
 
+REMEMBERED = 1_000
 PATIENCE = 10.0
 """Seconds a matter waits for a rank before it is written down without it."""
+
+COMPARISONS = ("audit/", "detail/")
+"""In these, one voice alone would say that nothing differs."""
 
 MOST_NAMED = 8
 EvidenceRecord = FactsRecord | ReplicasRecord | CoverageRecord | StreamsRecord | BatchRecord
@@ -31,10 +35,12 @@ class Assembly:
     def __init__(self, world: int, attempt: int) -> None:
         self._world, self._attempt = world, attempt
         self._open: dict[str, _Matter] = {}
+        self._closed: deque[str] = deque(maxlen=REMEMBERED)
 
     def add(self, worker: int, message: Mapping[str, Any]) -> None:
-        matter = self._open.setdefault(str(message["key"]), _Matter(time.monotonic()))
-        matter.messages[worker] = message
+        key = str(message["key"])
+        if key not in self._closed:
+            self._open.setdefault(key, _Matter(time.monotonic())).messages[worker] = message
 
     def complete(self, expected: Collection[int], everything: bool = False) -> Iterator[EvidenceRecord]:
         """Matters on which all expected ranks have spoken, or that have waited long enough."""
@@ -43,8 +49,10 @@ class Assembly:
             late = everything or time.monotonic() - matter.opened > PATIENCE
             if late or alone or matter.messages.keys() >= set(expected):
                 del self._open[key]
+                self._closed.append(key)
                 message_W: Messages = [matter.messages.get(worker) for worker in range(self._world)]
-                yield self._record(message_W)
+                if len(matter.messages) > 1 or not key.startswith(COMPARISONS):
+                    yield self._record(message_W)
 
     def _record(self, message_W: Messages) -> EvidenceRecord:
         first = next(message for message in message_W if message is not None)
@@ -114,8 +122,8 @@ def _held_out(message_W: Messages) -> float | None:
 def _audit(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any]) -> ReplicasRecord:
     """Names the parameters whose fingerprints differ."""
     prints_W = [None if message is None else message["prints"] for message in message_W]
-    names = [name for name in first["prints"] if len({str(p[name]) for p in prints_W if p is not None}) > 1]
-    whole_W = [None if prints is None else str([prints[name] for name in names]) for prints in prints_W]
+    names = _differing(first["prints"], prints_W)
+    whole_W = [None if prints is None else str([prints.get(name) for name in names]) for prints in prints_W]
     return ReplicasRecord(
         **head,
         compared=len(first["prints"]),
@@ -128,8 +136,8 @@ def _audit(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any]) 
 def _detail(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any]) -> ReplicasRecord:
     """Tells how far apart the replicas are, from the distance of random projections of each parameter."""
     projected_W = [None if message is None else message["projections"] for message in message_W]
-    names = [name for name in first["projections"] if len({str(p[name]) for p in projected_W if p is not None}) > 1]
-    whole_W = [None if projected is None else str([projected[name] for name in names]) for projected in projected_W]
+    names = _differing(first["projections"], projected_W)
+    whole_W = [None if projected is None else str([projected.get(name) for name in names]) for projected in projected_W]
     reference = _most_common(whole_W, projected_W)
     return ReplicasRecord(
         **head,
@@ -139,6 +147,13 @@ def _detail(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any])
         weights_W=twins(whole_W) if names else (),
         distance_W=tuple(None if p is None else _distance(p, reference, names) for p in projected_W) if names else (),
     )
+
+
+def _differing(names: Iterable[str], told_W: list[Any]) -> list[str]:
+    """Where all have told; a rank that listened differently has not told the same names."""
+    known = [told for told in told_W if told is not None]
+    common = [name for name in names if all(name in told for told in known)]
+    return [name for name in common if len({str(told[name]) for told in known}) > 1]
 
 
 def _most_common(whole_W: list[str | None], projected_W: list[Any]) -> Any:

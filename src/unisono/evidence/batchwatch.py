@@ -14,10 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.evidence.loader_facts import loader_facts, resolved
+from unisono.evidence.loader_facts import loader_facts, resolved, sampler_of
 from unisono.fingerprints import sample
 
-MOST_LEAVES = 16
+MOST_LEAVES, MOST_ITEMS, DEEPEST = 16, 16, 4
+"""A batch may be a list of long lists of plain numbers: it is not searched for tensors to its end."""
+
+MOST_LOADERS = 32
 MOST_EVALUATED = 1_000
 MASKS = ("attention_mask", "mask")
 
@@ -35,8 +38,8 @@ class Leaf:
 class Pull:
     """One batch: where it came from, and some of its contents where they were due."""
 
-    sampler: Callable[[], Any] | None = None
-    """What drew it, weakly: one per loader. None where it came from no loader."""
+    sampler: Any = None
+    """What drew it: one per loader, held only until the batch has been used. None where it came from no loader."""
 
     loader: int | None = None
     """The loader's number, by first use in training."""
@@ -61,7 +64,11 @@ class BatchWatch:
     def __init__(self) -> None:
         self._latest: Pull | None = None
         self._candidate: Pull | None = None
-        self._samplers: list[Callable[[], Any]] = []
+        self._waiting: Pull | None = None
+        """Loaded before batches of another loader were evaluated, and not used yet."""
+
+        self._samplers: list[tuple[int, Callable[[], Any]]] = []
+        self._loaders = 0
         self.batches: list[Pull] = []
         """Of the backward passes of this step."""
 
@@ -69,48 +76,69 @@ class BatchWatch:
         """Batches that only went through the model without gradients."""
 
     def loaded(self, iterator: Any, data: Any, indices: list[int] | None, due: bool) -> None:
-        latest = self._latest
-        if latest is not None and latest.evaluated and not latest.used and len(self.evaluated) < MOST_EVALUATED:
-            self.evaluated.append(latest)
-        self._latest = pull = _pull(data, due)
+        pull = _pull(data, due)
+        pull.sampler = sampler_of(iterator)
         pull.first = getattr(iterator, "_num_yielded", 0) == 1
-        pull.sampler = _weakly(iterator._index_sampler)
-        if pull.first or self._is_unknown(iterator._index_sampler):
+        if pull.first or self._number_of(pull.sampler) is None:
             pull.facts = loader_facts(iterator)
         if indices is not None:
             pull.dataset, pull.indices = resolved(iterator._dataset, indices)
             pull.samples = len(indices)
+        self._put_aside(self._latest, pull)
+        self._latest = pull
+
+    def _put_aside(self, last: Pull | None, pull: Pull) -> None:
+        """What becomes of a batch when the next one is loaded before it was used."""
+        if last is None or last.used:
+            return
+        if last.evaluated:
+            last.leaves, last.sampler = [], None
+            self.evaluated = [*self.evaluated[: MOST_EVALUATED - 1], last]
+        elif last.sampler is not pull.sampler:
+            self._waiting = last
+        elif last.first:
+            # Loaded ahead: the pass begins with this batch as far as we can see.
+            pull.first, pull.facts = True, last.facts
 
     def forward_begins(self, inputs: Any, due: bool) -> None:
         latest = self._latest
         if not torch.is_grad_enabled():
             if latest is not None:
                 latest.evaluated = True
-        elif latest is not None and not latest.used:
-            self._candidate = latest
+            return
+        fresh = [pull for pull in (latest, self._waiting) if pull is not None and not pull.used]
+        # A batch may be evaluated first and then trained on, but one that waits is likelier to be meant.
+        fresh.sort(key=lambda pull: pull.evaluated)
+        if fresh:
+            self._candidate = fresh[0]
         elif due:
             self._candidate = _pull(inputs, due)
 
     def backward_ended(self) -> None:
         pull, self._candidate = self._candidate or self._latest, None
         if pull is not None and not pull.used:
-            pull.used, pull.loader = True, self._number(pull)
+            pull.used, pull.loader = True, self._numbered(pull.sampler)
+            pull.sampler = None
             self.batches.append(pull)
+        if self._waiting is not None and self._waiting.used:
+            self._waiting = None
 
-    def _is_unknown(self, sampler: Any) -> bool:
-        return all(known() is not sampler for known in self._samplers)
+    def _number_of(self, sampler: Any) -> int | None:
+        return next((number for number, known in self._samplers if known() is sampler), None)
 
-    def _number(self, pull: Pull) -> int | None:
-        if pull.sampler is None:
+    def _numbered(self, sampler: Any) -> int | None:
+        if sampler is None:
             return None
-        sampler = pull.sampler()
-        if self._is_unknown(sampler):
-            self._samplers.append(pull.sampler)
-        return next(number for number, known in enumerate(self._samplers) if known() is sampler)
+        number = self._number_of(sampler)
+        if number is None:
+            number, self._loaders = self._loaders, self._loaders + 1
+            alive = [(other, known) for other, known in self._samplers if known() is not None]
+            self._samplers = [*alive[-MOST_LOADERS + 1 :], (number, _weakly(sampler))]
+        return number
 
     @property
     def knows_a_loader(self) -> bool:
-        return bool(self._samplers)
+        return self._loaders > 0
 
     def take(self) -> tuple[list[Pull], list[Pull]]:
         """The step's batches, and those that were evaluated since the last step."""
@@ -134,13 +162,13 @@ def _pull(data: Any, due: bool) -> Pull:
     return Pull(samples=samples, leaves=sampled)
 
 
-def _leaves(name: str, data: Any) -> Iterator[tuple[str, Tensor]]:
+def _leaves(name: str, data: Any, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     if isinstance(data, Tensor):
         if data.layout is torch.strided and data.numel():
             yield name, data.detach()
-    elif isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _leaves(str(key), value)
-    elif isinstance(data, list | tuple):
-        for value in data:
-            yield from _leaves(name, value)
+    elif depth < DEEPEST and isinstance(data, Mapping):
+        for key, value in islice(data.items(), MOST_ITEMS):
+            yield from _leaves(str(key), value, depth + 1)
+    elif depth < DEEPEST and isinstance(data, list | tuple):
+        for value in data[:MOST_ITEMS]:
+            yield from _leaves(name, value, depth + 1)

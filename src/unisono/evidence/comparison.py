@@ -82,7 +82,12 @@ def twins(values_W: Sequence[Hashable | None]) -> Twins:
 
 
 def _each(roll: RollCall, name: str) -> tuple[Any, ...]:
-    return tuple(None if signal is None else getattr(signal, name) for signal in roll.signal_W)
+    return tuple(None if signal is None else _same_nan(getattr(signal, name)) for signal in roll.signal_W)
+
+
+def _same_nan(value: Any) -> Any:
+    """Workers that all hold NaN agree with each other; NaN does not agree even with itself, unless it is one object."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def _differ(values_W: Sequence[Any]) -> bool:

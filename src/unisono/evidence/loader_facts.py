@@ -28,9 +28,15 @@ def loader_facts(iterator: Any) -> dict[str, str]:
     return facts
 
 
+def sampler_of(iterator: Any) -> Any:
+    """The innermost one: a script may build a new loader around the same sampler in every epoch."""
+    return list(_samplers(iterator._index_sampler))[-1]
+
+
 def sampler_facts(loader: Any) -> dict[str, str]:
     """Of any other loader that has a sampler, or of a sampler itself."""
-    sampler = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None) or loader
+    found = [getattr(loader, name, None) for name in ("batch_sampler", "sampler")]
+    sampler = next((one for one in found if one is not None), loader)
     return _sampler_facts(sampler) | {"number": "0", "pass": "0"}
 
 
@@ -65,10 +71,10 @@ def _samplers(sampler: Any) -> Iterator[Any]:
     """The batch sampler, and what it draws from."""
     for _ in range(4):
         yield sampler
-        inner = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
-        if inner is None:
+        inner = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
+        sampler = next((one for one in inner if one is not None), None)
+        if sampler is None:
             return
-        sampler = inner
 
 
 def _is_iterable(iterator: Any) -> bool:
@@ -86,5 +92,5 @@ def _first(owners: Sequence[Any], names: Sequence[str]) -> Any:
 def _length(sized: Any) -> int | None:
     try:
         return len(sized)
-    except TypeError:
+    except Exception:  # a dataset's own code
         return None

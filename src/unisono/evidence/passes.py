@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from unisono.evidence.draws import Draws
@@ -17,6 +18,9 @@ class Passes:
         self.epoch = -1
         self.last_told = -1
         self.dataset = 0
+        self.has_news = False
+        """Something was drawn since the last message."""
+
         self._batches = 0
         self._draws = Draws()
         self._order: list[int] = []
@@ -34,14 +38,16 @@ class Passes:
 
     def add(self, indices: list[int]) -> None:
         self._batches += 1
+        self.has_news = True
         self._draws.add(indices)
         if len(self._order) < LONG_ORDER * 8:
             self._order += indices
 
     def message(self, step: int, complete: bool, evaluated: Draws) -> dict[str, Any] | None:
         """What to tell of the pass; nothing where indices are unknown."""
-        if not self._draws.drawn:
+        if not self._draws.drawn or not (self.has_news or complete):
             return None
+        self.has_news = False
         ending = "whole" if complete else str(step)
         return {
             "kind": "coverage",
@@ -65,6 +71,7 @@ class Passes:
         return order == self._last_order[:length] and order != sorted(order)
 
 
-def hash_of(indices: list[int]) -> int:
-    digest = hashlib.blake2b(repr(indices).encode(), digest_size=8).digest()
+def hash_of(numbers: Sequence[Any]) -> int:
+    """The same in every process."""
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

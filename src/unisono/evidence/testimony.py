@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,8 @@ from unisono.signals import LocalSignal
 
 REMEMBERED_BATCHES = 4_096
 REMEMBERED_AUDITS = 64
-REMEMBERED_INDICES = 1_000
+REMEMBERED_STEPS, REMEMBERED_INDICES = 1_000, 1_024
+MOST_PASSES = 8
 FEWEST_VALUES = 4
 """Inputs of fewer different numbers say too little about which batch they are."""
 
@@ -34,7 +36,8 @@ class Testimony:
     def __init__(self) -> None:
         self._seen: deque[int] = deque(maxlen=REMEMBERED_BATCHES)
         self._audits: deque[tuple[int, dict[str, int]]] = deque(maxlen=REMEMBERED_AUDITS)
-        self._indices: deque[tuple[int, list[int], float | None]] = deque(maxlen=REMEMBERED_INDICES)
+        self._indices: deque[tuple[int, array[int], float | None]] = deque(maxlen=REMEMBERED_STEPS)
+        self._told: Counter[str] = Counter()
         self._passes: dict[int, Passes] = {}
         self._evaluated: dict[int, Draws] = {}
         self._step = -1
@@ -66,7 +69,8 @@ class Testimony:
         for at, indices, loss in self._indices:
             if at == step:
                 key = f"batch/{step}/{rank}"
-                return {"kind": "batch", "key": key, "step": step, "rank": rank, "loss": loss, "indices": indices}
+                known = list(indices)
+                return {"kind": "batch", "key": key, "step": step, "rank": rank, "loss": loss, "indices": known}
         return None
 
     def _signal(self, parcel: Parcel) -> LocalSignal:
@@ -96,15 +100,17 @@ class Testimony:
 
     def _batch(self, pulls: Sequence[Pull]) -> dict[str, Any]:
         """The step's samples in numbers that can be compared."""
-        known = [pull.indices for pull in pulls if pull.indices is not None]
-        leaves = [leaf for pull in pulls for leaf in pull.leaves]
-        sizes = [pull.samples for pull in pulls if pull.samples is not None]
+        # A batch may go through the model in pieces: what came from a loader counts, if anything did.
+        loaded = [pull for pull in pulls if pull.loader is not None] or pulls
+        known = [pull.indices for pull in loaded if pull.indices is not None]
+        leaves = [leaf for pull in loaded for leaf in pull.leaves]
+        sizes = [pull.samples for pull in loaded if pull.samples is not None]
         values: dict[str, Any] = {"samples": sum(sizes) if sizes else None}
-        if known and len(known) == len(pulls):
+        if known and len(known) == len(loaded):
             values["indices"] = hash_of([index for indices in known for index in indices])
         if leaves and _says_enough(leaves):
             content = digest([leaf.numbers for leaf in leaves])
-            targets = [pull.leaves[-1] for pull in pulls if len(pull.leaves) > 1]
+            targets = [pull.leaves[-1] for pull in loaded if len(pull.leaves) > 1]
             values |= {
                 "content": content,
                 "targets": digest([leaf.numbers for leaf in targets]) if targets else None,
@@ -120,7 +126,13 @@ class Testimony:
         facts = dict(parcel.statement.facts)
         if parcel.statement.initial is not None:
             facts["initial"] = {"weights": f"{(parcel.print_of(parcel.statement.initial) or 0) % 2**64:016x}"}
-        return [fact_message(parcel.step, topic, content) for topic, content in facts.items()]
+        return [self._told_again(fact_message(parcel.step, topic, content)) for topic, content in facts.items()]
+
+    def _told_again(self, message: Message) -> Message:
+        """Ranks may tell the same thing at different steps: messages of a topic are matched by their number."""
+        topic = message["topic"]
+        self._told[topic] += 1
+        return message | {"key": f"facts/{topic}/{self._told[topic]}"}
 
     def _data(self, parcel: Parcel) -> list[Message]:
         messages: list[Message] = []
@@ -129,13 +141,21 @@ class Testimony:
             self._evaluated_of(pull.dataset).add(pull.indices or ())
         for pull in parcel.statement.batches:
             if pull.loader is not None:
-                passes = self._passes.setdefault(pull.loader, Passes(pull.loader))
+                passes = self._passes_of(pull.loader)
                 messages += self._turn_over(passes, pull, parcel.step)
                 passes.add(pull.indices or [])
                 drawn += pull.indices or []
         if drawn:
-            self._indices.append((parcel.step, drawn, parcel.number_of(parcel.loss)))
+            kept = array("q", drawn[:REMEMBERED_INDICES])
+            self._indices.append((parcel.step, kept, parcel.number_of(parcel.loss)))
         return messages + self._progress(parcel.step)
+
+    def _passes_of(self, loader: int) -> Passes:
+        """Of the newest loaders: a script may build one for every epoch."""
+        passes = self._passes.setdefault(loader, Passes(loader))
+        if len(self._passes) > MOST_PASSES:
+            del self._passes[min(self._passes)]
+        return passes
 
     def _turn_over(self, passes: Passes, pull: Pull, step: int) -> list[Message]:
         """A pass has ended and another begun."""
@@ -179,11 +199,11 @@ class Testimony:
 
 
 def fact_message(step: int, topic: str, facts: dict[str, str]) -> Message:
-    return {"kind": "facts", "key": f"facts/{topic}/{step}", "step": step, "topic": topic, "facts": facts}
+    return {"kind": "facts", "step": step, "topic": topic, "facts": facts}
 
 
 def _says_enough(leaves: Sequence[Leaf]) -> bool:
-    return sum(min(FEWEST_VALUES, len(leaf.numbers.unique())) for leaf in leaves) >= FEWEST_VALUES
+    return sum(min(FEWEST_VALUES, rows(leaf.numbers)) for leaf in leaves) >= FEWEST_VALUES
 
 
 def _rows(leaf: Leaf) -> int:

@@ -18,6 +18,7 @@ from unisono.evidence.auditor import PARTS, Auditor, learning_rate, numbers_of
 from unisono.evidence.batchwatch import BatchWatch
 from unisono.evidence.loader_facts import sampler_facts
 from unisono.evidence.optimised import Optimised, describe
+from unisono.evidence.passes import hash_of
 from unisono.evidence.statement import Statement
 from unisono.evidence.streams import Snapshot, snapshot
 from unisono.fingerprints import fingerprint
@@ -37,6 +38,7 @@ class Witness(Listener):
         device: torch.device,
         plan: Plan,
         complain: Callable[[str], None],
+        describe: Callable[[], dict[str, str]],
         loader: Any = None,
     ) -> None:
         self.closed = False
@@ -50,7 +52,7 @@ class Witness(Listener):
             complain,
         )
         self._batches = BatchWatch()
-        self._loader = loader
+        self._loader, self._describe = loader, describe
         self._optimised = Optimised(wrapper.named_parameters())
         self._step = 0
         self._due = self._audited = False
@@ -140,7 +142,7 @@ class Witness(Listener):
         self._updates += 1
         statement.lr = learning_rate(optimizer)
         if self._due:
-            statement.settings = hash(tuple(number for _, number in numbers_of(optimizer)))
+            statement.settings = hash_of(numbers_of(optimizer))
         if self._audited:
             statement.used = self._auditor.gradients(statement.part, statement.parts)
         if self._optimised.is_new(optimizer):
@@ -165,7 +167,7 @@ class Witness(Listener):
         if statement.syncs == 0 and not self._asked_for_averager:
             self._asked_for_averager = True
             self._averaged = averager_alive()
-            statement.facts["model"] = self._wrapper.facts() | {"averager": "yes" if self._averaged else "no"}
+            statement.facts["model"] = self._describe() | {"averager": "yes" if self._averaged else "no"}
         if self._averaged:
             statement.parts = 0
         elif self._audited:
@@ -194,4 +196,8 @@ class Witness(Listener):
 def averager_alive() -> bool:
     """Whether torch's model averaging is in use: workers then train apart by design. Slow, so asked for once."""
     module: Any = sys.modules.get(AVERAGERS)
-    return module is not None and any(isinstance(thing, module.ModelAverager) for thing in gc.get_objects())
+    return module is not None and any(
+        # Not `isinstance`, which asks the objects themselves: some of them may not be asked.
+        issubclass(type(thing), module.ModelAverager)
+        for thing in gc.get_objects()
+    )

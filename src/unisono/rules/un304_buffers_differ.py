@@ -25,7 +25,7 @@ class BuffersDiffer(Rule):
     }
     remedies = {
         "broadcast-buffers-off": (
-            "leave broadcast_buffers (newer torch: forward_sync_buffers) of DistributedDataParallel at its default, True",
+            "leave broadcast_buffers (newer torch: forward_sync_buffers) of DistributedDataParallel at its default",
             "or average the statistics: model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before wrapping "
             "(GPU only)",
         ),

@@ -142,6 +142,8 @@ def test_a_batch_that_is_first_looked_at_without_gradients_and_then_trained_on_c
     with torch.no_grad():
         watch.forward(batch)
     assert [pull.indices for pull in watch.train(batch)] == [[0, 1, 2, 3, 4]]
+    next(iter(DataLoader(DATASET, batch_size=5)))
+    assert watch.watch.evaluated == []
 
 
 def test_loaders_are_numbered_by_first_use_in_training(watch):
@@ -236,7 +238,7 @@ def test_nothing_of_the_users_is_kept(watch, workers):
     del dataset, loader, iterator, batch
     gc.collect()
     assert [ref() for ref in watched] == [None] * 5
-    assert pull.sampler() is None
+    assert pull.sampler is None
 
 
 def test_a_loader_that_is_gone_before_backward_is_no_error(watch):

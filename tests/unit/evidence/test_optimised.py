@@ -52,6 +52,11 @@ def test_a_healthy_model_has_nothing_to_name(model):
     assert told[-1] == {"parameters": {"trainable": "2"}}
 
 
+def test_a_parameter_that_is_both_is_named_once(optimised, model):
+    told = train(optimised, model, torch.optim.SGD(model["used"].parameters()))[-1]["parameters"]
+    assert told == {"trainable": "3", "not optimised": "forgotten.weight, idle.weight"}
+
+
 def test_a_parameter_that_a_second_optimizer_holds_is_optimised(optimised, model):
     first, second = torch.optim.SGD(model["used"].parameters()), torch.optim.Adam(model["forgotten"].parameters())
     optimised.owns(list(model["forgotten"].parameters()), second)

@@ -46,11 +46,19 @@ def test_keys_tell_passes_and_moments_apart():
     keys = []
     for _ in range(2):
         passes.begin({}, dataset=0)
-        passes.add([1])
-        keys += [
-            passes.message(step, complete, Draws())["key"] for step, complete in ((5, False), (6, False), (6, True))
-        ]
+        for step, complete in ((5, False), (6, False), (6, True)):
+            passes.add([1])
+            keys.append(passes.message(step, complete, Draws())["key"])
     assert len(set(keys)) == 6
+
+
+def test_nothing_new_is_not_told_again_but_for_the_end_of_a_pass():
+    passes = Passes(0)
+    passes.begin({}, dataset=0)
+    passes.add([1])
+    assert passes.message(5, False, Draws()) is not None
+    assert passes.message(6, False, Draws()) is None
+    assert passes.message(7, True, Draws()) is not None
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,14 @@ def test_equal_seeds_have_equal_states_and_others_have_not(seed):
     assert state(3) != state(4)
 
 
+def test_numpys_state_counts_to_the_last_word():
+    name, words, *rest = snapshot(CPU)["numpy"]
+    changed = words.copy()
+    changed[len(words) // 2] ^= 1
+    with np.printoptions(threshold=10):
+        assert digest((name, words, *rest)) != digest((name, changed, *rest))
+
+
 def test_dropout_draws_in_training_only():
     dropout = nn.Dropout(0.5)
     before = snapshot(CPU)

@@ -14,7 +14,7 @@ from unisono.evidence.testimony import (
     CLOSELY_FOLLOWED,
     COVERAGE_EVERY,
     REMEMBERED_AUDITS,
-    REMEMBERED_INDICES,
+    REMEMBERED_STEPS,
 )
 from unisono.evidence.testimony import (
     Testimony as Clerk,  # pytest would take a name in Test... for a class of tests
@@ -160,7 +160,7 @@ def test_facts_are_told_by_topic():
     (told,) = tell(Clerk(), 3, facts={"optimizer": {"class": "SGD"}})
     assert told == {
         "kind": "facts",
-        "key": "facts/optimizer/3",
+        "key": "facts/optimizer/1",
         "step": 3,
         "topic": "optimizer",
         "facts": {"class": "SGD"},
@@ -275,7 +275,7 @@ def test_fingerprints_of_single_parameters_are_remembered_for_a_while():
 
 def test_batches_are_remembered_for_a_while():
     testimony = Clerk()
-    for step in range(REMEMBERED_INDICES + 2):
+    for step in range(REMEMBERED_STEPS + 2):
         testimony.take(parcel(step, loss=float(step), batches=[pull([step, step + 1]), pull([7])]))
     assert testimony.batch_of(1, rank=3) is None
     told = testimony.batch_of(5, rank=3)

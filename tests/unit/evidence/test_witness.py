@@ -49,7 +49,9 @@ class Job:
         self.plan = plan or Plan(every(1))
         self.complaints = []
         auditor = Auditor(names, parameters)
-        self.witness = Witness(self.wrapper, auditor, CPU, self.plan, self.complaints.append, loader)
+        self.witness = Witness(
+            self.wrapper, auditor, CPU, self.plan, self.complaints.append, self.wrapper.facts, loader
+        )
         self.step = 0
         self.witness.step_is(0)
 
@@ -155,7 +157,10 @@ def test_another_models_optimizer_is_not_ours(start):
     stranger = torch.optim.SGD(other.parameters(), lr=7.0)
     other(torch.ones(1, 1)).sum().backward()
     stranger.step()
-    statement = job.train(next(iter(batches())))
+    job.backward(next(iter(batches())))
+    stranger.step()
+    job.optimizer.step()
+    statement = job.end()
     assert (statement.lr, statement.updates) == (0.01, 1)
 
 
