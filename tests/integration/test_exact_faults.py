@@ -31,6 +31,18 @@ def test_the_honest_job_is_healthy(tmp_path):
         assert [found for found in examine(tmp_path / f"honest-{seed}").findings if found.at_least("warning")] == []
 
 
+@pytest.mark.slow
+def test_three_models_are_healthy(tmp_path):
+    outcome = launch(torchrun(WORKERS, JOB.with_name("healthy.py"), 5), env={"RESULTS": tmp_path}, timeout=600)
+    assert outcome.returncode == 0, outcome
+    runs = sorted(path.parent for path in tmp_path.glob("*/run.jsonl"))
+    assert len(runs) == 15
+    checkups = {run.name: examine(run) for run in runs}
+    assert all(checkup.steps == 160 for checkup in checkups.values())
+    grave = {name: [f for f in checkup.findings if f.at_least("warning")] for name, checkup in checkups.items()}
+    assert not any(grave.values()), grave
+
+
 def verdict(name, seed, folder):
     """What is wrong with the diagnosis; empty if it is right."""
     fault, facts = FAULTS[name], said(name, seed, folder)

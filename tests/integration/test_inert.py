@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch import launch, torchrun
+from unisono.report.checkup import examine
 from unisono.runfile import read_run
 
 JOB = Path(__file__).parent.parent / "jobs" / "inert.py"
@@ -57,6 +58,8 @@ def test_quick_cases_are_bit_equal(tmp_path):
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_weights_are_bit_equal_after_300_steps(tmp_path, workers):
     assert_bit_equal(trained(tmp_path, workers, 300, CASES))
+    for name in CASES:
+        assert [found for found in examine(tmp_path / name).findings if found.at_least("warning")] == [], name
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch import SCRIPTS, launch, torchrun, under_unisono
+from unisono.report.checkup import examine
 from unisono.runfile import read_run
 
 WORKERS = 2
@@ -42,6 +43,7 @@ SHAPES = [
     Shape("compiled, then wrapped", (script("compiled"), "inside")),
     Shape("wrapped, then compiled", (script("compiled"), "outside")),
     Shape("dictionary", (script("dictionary"),)),
+    Shape("loader with workers, evaluation and dropout", (script("workers"),)),
     Shape("failing", (script("failing"),), steps=5, exit_code=1, quick=True),
 ]
 
@@ -69,6 +71,8 @@ def assert_recorded(run_dir, shape):
     assert recorded.bad_count == 0
     assert [attempt.world for attempt in recorded.attempts] == [WORKERS]
     assert len(recorded.timeline()) == shape.steps
+    grave = [finding for finding in examine(run_dir).findings if finding.at_least("warning")]
+    assert grave == []
 
 
 @pytest.mark.parametrize("shape", [as_parameter(shape) for shape in SHAPES])

@@ -71,7 +71,8 @@ class PrecisionDrift(Job):
             self.fired += 1
             with torch.no_grad():
                 weight = model.module[3].weight
-                weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
+                # All of them: the next update may round a single one back to where it was.
+                weight.copy_(torch.nextafter(weight, torch.tensor(torch.inf)))
 
 
 class StaleWeights(Job):

@@ -6,8 +6,8 @@ from unisono.records import AttemptRecord, NoteRecord, StepRecord
 from unisono.rules._rule import Rule
 from unisono.rules._scene import Scene, spoken
 
-PATIENCE = 50
-"""Steps without directions after which that is worth a word."""
+PATIENCE, PATIENCE_SECONDS = 50, 60.0
+"""Steps and seconds without directions after both of which that is worth a word."""
 
 
 class MonitorDegraded(Rule):
@@ -40,6 +40,7 @@ class MonitorDegraded(Rule):
         super().__init__()
         self._unheard: set[int] = set()
         self._lost: int | None = None
+        self._lost_time = 0.0
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
         self._unheard.clear()
@@ -53,12 +54,12 @@ class MonitorDegraded(Rule):
         elif record.about == "returned":
             self._unheard -= set(ranks or self._unheard)
         elif record.about == "directions-lost" and self._lost is None:
-            self._lost = record.step
+            self._lost, self._lost_time = record.step, record.time
         elif record.about == "directions-back":
             self._lost = None
 
     def on_step(self, record: StepRecord, scene: Scene) -> None:
-        if self._lost is not None and record.step - self._lost >= PATIENCE:
+        if self._lost is not None and self._is_long(record):
             self.report(
                 record.step,
                 scene,
@@ -70,6 +71,10 @@ class MonitorDegraded(Rule):
             )
         elif self._lost is None and not self._unheard:
             self.passed(record.step)
+
+    def _is_long(self, record: StepRecord) -> bool:
+        steps = record.step - (self._lost or 0)
+        return steps >= PATIENCE and record.time - self._lost_time >= PATIENCE_SECONDS
 
     def _tell_unheard(self, record: NoteRecord, scene: Scene) -> None:
         ranks = sorted(self._unheard)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from unisono.rules.un001_monitor_degraded import MonitorDegraded
 from unit.rules.build import judge, note, step
 
@@ -19,9 +21,14 @@ def test_one_of_two_returning_does_not():
 
 
 def test_directions_lost_for_long():
-    found = judge(MonitorDegraded, note("directions-lost", at=5), step(54), step(55))
+    found = judge(MonitorDegraded, note("directions-lost", at=5), step(54), step(60))
     assert (found.first_step, found.ranks) == (5, ())
     assert found.causes[0].slug == "network-interface"
+
+
+def test_many_steps_in_no_time_are_not_long():
+    lost = note("directions-lost", at=5)
+    assert judge(MonitorDegraded, lost, *(replace(step(number), time=1.0) for number in range(6, 500))) is None
 
 
 def test_directions_soon_back_are_not_worth_a_word():
