@@ -13,9 +13,9 @@ def plain(number: Tensor) -> float | Tensor:
 
 
 def sum_of(gradient: Tensor) -> float | Tensor:
-    """Finite only if every element is."""
+    """Finite only if every element is. In double precision: scaled gradients may be huge and yet finite."""
     values = gradient._values() if gradient.is_sparse else gradient
-    return plain((torch.view_as_real(values) if values.is_complex() else values).float().sum())
+    return plain((torch.view_as_real(values) if values.is_complex() else values).sum(dtype=torch.float64))
 
 
 class Luggage:

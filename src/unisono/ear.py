@@ -157,9 +157,9 @@ class Ear(Listener):
         self._zeroed = self._zeroed or self._owns(parameters)
 
     @guarded
-    def loss_scaled(self, scaled: Any, scaler: Any) -> None:
+    def loss_scaled(self, scaled: Any, scaler: Any, losses: Any) -> None:
         current = getattr(scaler, "_get_scale_async", scaler.get_scale)()
-        self._loss.scaled_by(scaled, plain(current) if isinstance(current, Tensor) else current)
+        self._loss.scaled_by(scaled, plain(current) if isinstance(current, Tensor) else current, losses)
 
     @guarded
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None:

@@ -34,17 +34,17 @@ class StepLoss:
     def reset(self) -> None:
         self._sum: float | Tensor | None = None
         self._recorded: list[float | Tensor] = []
-        self._scaled: list[tuple[Any, float | Tensor]] = []
+        self._scaled: list[tuple[Any, float | Tensor, Tensor]] = []
         self._unknown = False
 
     def record(self, loss: Any) -> None:
         """The user's own word; several calls in a step are averaged."""
         self._recorded.append(_number(loss.mean() if isinstance(loss, Tensor) else float(loss)))
 
-    def scaled_by(self, scaled: Any, scale: float | Tensor) -> None:
+    def scaled_by(self, scaled: Any, scale: float | Tensor, losses: Any) -> None:
         """A loss scaler has made `scaled`. It is known by its node: other losses may come before its backward."""
-        tensors = [scaled] if isinstance(scaled, Tensor) else scaled if isinstance(scaled, list | tuple) else ()
-        news = [(tensor.grad_fn, scale) for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn]
+        pairs = zip(_tensors(scaled), _tensors(losses), strict=False)
+        news = [(tensor.grad_fn, scale, loss.detach()) for tensor, loss in pairs if tensor.grad_fn]
         self._scaled = [*self._scaled, *news][-MOST_SCALED:]
 
     def propose(self, roots: Any, grad_tensors: Any) -> None:
@@ -55,8 +55,8 @@ class StepLoss:
         self._why_unknown = _why_unknown(root, factor, self.scale)
         self._proposed = None
         if self._why_unknown is None and root is not None:
-            value = root.detach() if factor is None else root.detach() * factor
-            self._proposed = _number(value if self.scale is None else value / self.scale)
+            value = self._unscaled(root)
+            self._proposed = _number(value if factor is None else value * factor)
 
     def accept(self) -> None:
         """The backward pass was ours."""
@@ -73,14 +73,26 @@ class StepLoss:
             self._complain(UNKNOWN.format(why=self._why_unknown))
         return None if self._unknown else self._sum
 
+    def _unscaled(self, root: Tensor) -> Tensor:
+        """The loss itself where it is at hand: its multiple may be too large for its type, its gradient not."""
+        for scaled, _, loss in self._scaled:
+            if root.grad_fn is scaled:
+                return loss
+        return root.detach() if self.scale is None else root.detach() / self.scale
+
     def _scale_of(self, root: Tensor) -> float | Tensor | None:
         node: Any = root.grad_fn
         for _ in range(DEPTH):
-            for scaled, scale in self._scaled:
+            for scaled, scale, _loss in self._scaled:
                 if node is scaled:
                     return scale
             node = node.next_functions[0][0] if node is not None and node.next_functions else None
         return None
+
+
+def _tensors(scaled: Any) -> list[Tensor]:
+    several = scaled if isinstance(scaled, list | tuple) else [scaled]
+    return [tensor for tensor in several if isinstance(tensor, Tensor)]
 
 
 def _why_unknown(root: Tensor | None, factor: Tensor | None, scale: float | Tensor | None) -> str | None:

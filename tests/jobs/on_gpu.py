@@ -17,6 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 import unisono
 from unisono import parcel, probe
 from unisono.ear import Ear
+from unisono.evidence.witness import Witness
+from unisono.report.checkup import examine
 from unisono.runfile import read_run
 
 STEPS = 40
@@ -27,7 +29,7 @@ def digest(model):
     return hashlib.sha256(weights).hexdigest()
 
 
-def train(kind, run_dir, monitored, scaled=False, kept=None, **options):
+def train(kind, run_dir, monitored, scaled=False, kept=None, fault=None, **options):
     torch.manual_seed(0)
     bare = MODELS[kind]().cuda()
     model = DistributedDataParallel(bare, **options)
@@ -41,9 +43,9 @@ def train(kind, run_dir, monitored, scaled=False, kept=None, **options):
     scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10, enabled=scaled)
     monitor = unisono.attach(model, optimizer, run_dir=run_dir) if monitored else contextlib.nullcontext()
     generator = torch.Generator().manual_seed(dist.get_rank())
-    torch.manual_seed(100 + dist.get_rank())
+    torch.manual_seed(100 if fault == "same dropout" else 100 + dist.get_rank())
     with monitor:
-        for _ in range(STEPS):
+        for step in range(STEPS):
             inputs, labels = (tensor.cuda() for tensor in batch(kind, generator))
             optimizer.zero_grad()
             loss = cross_entropy(model(inputs), labels)
@@ -53,7 +55,20 @@ def train(kind, run_dir, monitored, scaled=False, kept=None, **options):
                 kept.append((loss.item(), flat / scaler.get_scale()))
             scaler.step(optimizer)
             scaler.update()
+            if fault == "drift" and step == 10 and dist.get_rank() == 1:
+                weight = next(bare.parameters()).data
+                weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
     return digest(bare)
+
+
+def complete(run_dir):
+    """Steps in which all evidence was taken although waiting for the GPU was an error; whether anything was found."""
+    dist.barrier()
+    if dist.get_rank():
+        return None
+    audits = {"reduced", "used", "weights", "state"}
+    taken = [record for record in read_run(run_dir).timeline() if record.heard and audits <= set(record.audits)]
+    return {"steps": len(taken), "found": sorted(finding.code for finding in examine(run_dir).findings)}
 
 
 @contextlib.contextmanager
@@ -74,6 +89,8 @@ def no_synchronisation():
         (Ear, ("backward_begins", "backward_ended", "optimizer_stepped", "loss_scaled", "clipped")),
         (probe.Probe, ("open", "hear", "close", "squared_norm_of")),
         (parcel.Parcel, ("send",)),
+        (Witness, ("backward_begins", "loaded", "forward_begins", "forward_ended", "optimizer_begins")),
+        (Witness, ("backward_counted", "statement")),
     ]
     originals = [(owner, name, getattr(owner, name)) for owner, names in places for name in names]
     for owner, name, method in originals:
@@ -109,7 +126,7 @@ def main(results):
     dist.init_process_group("gloo")
     torch.cuda.set_device(0)
     torch.use_deterministic_algorithms(True)
-    found = {"torch": str(torch.__version__), "device": torch.cuda.get_device_name(), "equal": {}}
+    found = {"torch": str(torch.__version__), "device": torch.cuda.get_device_name(), "equal": {}, "evidence": {}}
     cases = {
         "perceptron": ("perceptron", {}),
         "convolutional": ("convolutional", {}),
@@ -122,6 +139,11 @@ def main(results):
         plain = train(kind, run_dir, False, **options)
         with no_synchronisation():
             found["equal"][name] = plain == train(kind, run_dir, True, **options)
+        found["evidence"][name] = complete(run_dir)
+    for fault, kind in (("drift", "perceptron"), ("same dropout", "transformer")):
+        run_dir = os.path.join(results, fault.replace(" ", "-"))
+        train(kind, run_dir, True, fault=fault)
+        found["evidence"][fault] = complete(run_dir)
     for name, scaled in (("reference", False), ("reference-scaled", True)):
         kept = []
         train("perceptron", os.path.join(results, name), True, scaled=scaled, kept=kept)

@@ -41,8 +41,9 @@ def test_a_backward_that_was_not_ours_does_not_count(loss):
 
 
 def test_the_scalers_factor_is_taken_out(loss):
-    scaled = root(2.0) * torch.tensor(1024.0)
-    loss.scaled_by(scaled, 1024.0)
+    plain = root(2.0)
+    scaled = plain * torch.tensor(1024.0)
+    loss.scaled_by(scaled, 1024.0, plain)
     loss.propose(scaled, None)
     loss.accept()
     assert loss.scale == 1024.0
@@ -50,8 +51,9 @@ def test_the_scalers_factor_is_taken_out(loss):
 
 
 def test_the_scale_is_found_behind_a_division_and_among_several(loss):
-    first, second = root(2.0) * torch.tensor(1024.0), root(4.0) * torch.tensor(1024.0)
-    loss.scaled_by([first, second], 1024.0)
+    plain = [root(2.0), root(4.0)]
+    first, second = (one * torch.tensor(1024.0) for one in plain)
+    loss.scaled_by([first, second], 1024.0, plain)
     for scaled in (first, second):
         loss.propose(scaled / 2, None)
         loss.accept()
@@ -59,8 +61,19 @@ def test_the_scale_is_found_behind_a_division_and_among_several(loss):
     assert loss.value() == 3.0
 
 
+def test_a_multiple_too_large_for_its_type_is_still_a_finite_loss(loss):
+    plain = torch.tensor(3.0, dtype=torch.float16, requires_grad=True) * 1
+    scaled = plain * torch.tensor(65504.0, dtype=torch.float16)
+    assert scaled.isinf()
+    loss.scaled_by(scaled, 65504.0, plain)
+    loss.propose(scaled, None)
+    loss.accept()
+    assert loss.value() == 3.0
+
+
 def test_another_models_scale_is_not_ours(loss):
-    loss.scaled_by(root(9.0) * torch.tensor(1024.0), 1024.0)
+    other = root(9.0)
+    loss.scaled_by(other * torch.tensor(1024.0), 1024.0, other)
     loss.propose(root(2.0), None)
     loss.accept()
     assert loss.scale is None

@@ -34,7 +34,11 @@ FAULTS = {
         "UN202", "changed-after-wrapping", "one worker's weights are changed after wrapping", on="victim"
     ),
     "precision-drift": Fault(
-        "UN301", "precision-drift", "the weights of one layer of one worker move by the last bit", on="victim", late=True
+        "UN301",
+        "precision-drift",
+        "the weights of one layer of one worker move by the last bit",
+        on="victim",
+        late=True,
     ),
     "stale-weights": Fault(
         "UN301", "stale-or-missed-update", "one worker goes back to older weights", on="victim", late=True

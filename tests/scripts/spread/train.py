@@ -14,6 +14,7 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     model = Ddp(Classifier())
+    torch.manual_seed(2 + dist.get_rank())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     loader = make_loader(batch_size=16)
     for epoch in range(2):
