@@ -145,7 +145,7 @@ class Exchange:
         while self._queue and self._queue[0].ready():
             parcel = self._queue.popleft()
             try:
-                signal, messages = self._testimony.take(parcel)
+                signal, messages = self._testify(parcel)
                 self._keep(signal)
                 self._outbox.append(signal)
                 self._messages += messages
@@ -153,6 +153,14 @@ class Exchange:
                     self._send_directions(parcel, signal)
             finally:
                 parcel.discard()
+
+    def _testify(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
+        """Evidence that cannot be read must not cost the step's own numbers."""
+        try:
+            return self._testimony.take(parcel)
+        except Exception as error:
+            self.complain(f"evidence could not be read ({type(error).__name__}: {error}); training is not affected")
+            return parcel.signal(), []
 
     def _send_directions(self, parcel: Parcel, signal: LocalSignal) -> None:
         body = None
@@ -206,6 +214,10 @@ class Exchange:
     def _farewell(self) -> None:
         deadline = time.monotonic() + self._patience
         self._open_parcels()
+        # The last steps may still be on their way from a GPU.
+        while self._queue and time.monotonic() < deadline:
+            time.sleep(TURN / 4)
+            self._open_parcels()
         self._greet()
         self._messages += self._testimony.last_words()
         self._post(last=True)

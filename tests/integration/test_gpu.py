@@ -21,6 +21,12 @@ def test_on_a_gpu(tmp_path):
     found = json.loads(outcome.stdout)
     assert all(found["equal"].values()), found
     assert b"failed" not in outcome.stderr, outcome
+    assert {name: told["found"] for name, told in found["evidence"].items()} == {
+        **dict.fromkeys(found["equal"], []),
+        "drift": ["UN301"],
+        "same dropout": ["UN201"],
+    }
+    assert all(told["steps"] == 40 for told in found["evidence"].values()), found
     for name in ("reference", "reference-scaled"):
         assert found[name]["heard"] >= 35, found
         assert found[name]["norm"] < 1e-5, found
