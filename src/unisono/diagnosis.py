@@ -5,7 +5,7 @@ The same class listens live and replays a file, record by record, so both give t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from unisono.finding import SEVERITIES, Finding
@@ -22,22 +22,16 @@ class Diagnosis:
         self._rules: list[Rule] = [rule() for rule in RULES]
         self._looking = {kind: [rule for rule in self._rules if hasattr(rule, f"on_{kind}")] for kind in RECORD_TYPES}
         self._said: dict[str, str] = {}
-        self._noticed: dict[str, int] = {}
 
     def see(self, record: Record) -> None:
         self.scene.see(record)
         for rule in self._looking[record.kind]:
             rule.see(record, self.scene)
 
-    def news(self, hold: int = 0) -> list[Finding]:
-        """Leading findings that have not been told yet, or have become graver since.
-
-        :param hold: Steps for which a new one is kept back.
-        """
+    def news(self, is_ripe: Callable[[Finding], bool] = lambda finding: True) -> list[Finding]:
+        """Leading findings that have not been told yet, or have become graver since; not those that are to wait."""
         fresh = [found for found in self.findings() if _graver(found.severity, self._said.get(found.code))]
-        fresh = [
-            found for found in fresh if self.scene.step >= self._noticed.setdefault(found.code, self.scene.step) + hold
-        ]
+        fresh = [found for found in fresh if is_ripe(found)]
         self._said |= {found.code: found.severity for found in fresh}
         return fresh
 

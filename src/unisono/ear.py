@@ -97,9 +97,10 @@ class Ear(Listener):
 
     def _gradients_were_dropped(self) -> None:
         """The last backward was followed by `zero_grad` without a step of our optimizer."""
-        if self._stepping or self._foreign_step:
-            # A closure evaluated again, or another model that trains through this one.
+        if self._stepping or self._foreign_step or self._witness.past_the_wrapper():
+            # A closure evaluated again, another model that trains through this one, or a look at some gradients.
             self._give_up_hearing()
+            self._witness.forget(self._syncs)
             self._reset()
         else:
             self._end_step(skipped=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from unisono.console import Console
@@ -11,8 +12,8 @@ from unisono.records import Record, from_line, to_line
 from unisono.report.findings import block
 
 WIDTH = 100
-HELD_STEPS = 3
-"""A finding waits so many steps before it is told: what shows first may be the symptom of what shows next."""
+HELD_STEPS, HELD_SECONDS = 3, 3.0
+"""A finding waits so long before it is told: what shows first may be the symptom of what shows next."""
 
 MOST_TOLD = 12
 """Findings shown in full; later ones are in the run file only."""
@@ -23,7 +24,8 @@ class LiveDiagnosis:
         self._diagnosis = Diagnosis(ignore)
         self._console, self._on_finding = console, on_finding
         self._told = 0
-        self._unread = False
+        self._unread = self._held = False
+        self._noticed: dict[str, tuple[int, float]] = {}
         self.findings: list[Finding] = []
 
     def see(self, record: Record) -> None:
@@ -35,15 +37,22 @@ class LiveDiagnosis:
 
     def tell(self, last: bool = False) -> bool:
         """Tells what is new; whether anything above `info` was. The last time nothing is held back."""
-        if not (self._unread or last):
+        if not (self._unread or self._held or last):
             return False
-        self._unread = False
-        news = self._diagnosis.news(hold=0 if last else HELD_STEPS)
+        self._unread, self._held = False, False
+        news = self._diagnosis.news(lambda finding: last or self._is_ripe(finding))
         for finding in news:
             self._say(finding)
             self._hand_over(finding)
         self.findings = self._diagnosis.findings()
         return any(finding.at_least("warning") for finding in news)
+
+    def _is_ripe(self, finding: Finding) -> bool:
+        step, now = self._diagnosis.scene.step, time.monotonic()
+        noticed = self._noticed.setdefault(finding.code, (step, now))
+        ripe = step >= noticed[0] + HELD_STEPS or now >= noticed[1] + HELD_SECONDS
+        self._held = self._held or not ripe
+        return ripe
 
     def verdict(self) -> str:
         grave = [finding for finding in self.findings if finding.at_least("warning")]

@@ -23,14 +23,17 @@ def install(replace: Replace, tell: Tell) -> None:
     # What was queued when somebody last listened does not fit any more.
     _drawn.clear()
     if ITERATOR is not None and hasattr(ITERATOR, "_next_index"):
-        replace(ITERATOR, "_next_index", _tap_next_index)
+        replace(ITERATOR, "_next_index", lambda original: _tap_next_index(tell, original))
         replace(ITERATOR, "__next__", lambda original: _tap_next(tell, original))
 
 
-def _tap_next_index(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tap_next_index(tell: Tell, original: Callable[..., Any]) -> Callable[..., Any]:
     def _next_index(self: Any) -> Any:
         index = original(self)
         _drawn.setdefault(self, deque()).append(index)
+        if getattr(self, "_num_workers", 0) == 0:
+            # The sampler has drawn what it needs; what is drawn from now on is the dataset's.
+            tell("loading_begins", self)
         return index
 
     return _next_index
@@ -38,7 +41,6 @@ def _tap_next_index(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tap_next(tell: Tell, original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807 (it takes the place of the iterator's)
-        tell("loading_begins", self)
         try:
             data = original(self)
         except StopIteration:

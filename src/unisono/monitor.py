@@ -181,6 +181,7 @@ class Monitor:
             "unisono": __version__,
             "schedule": str(self._settings.schedule),
             "world": str(self.world),
+            "job": str(dist.get_world_size() if self.world > 1 else 1),
         }
 
     def _compared_model(self, wrapper: Wrapper) -> dict[str, str]:

@@ -60,10 +60,7 @@ class RunLog:
                 time=time.time(),
                 world=len(self._ranks),
                 first_step=self._first_step,
-                workers=tuple(
-                    WorkerFacts(facts["rank"], facts["host"], facts["pid"], facts["device"])
-                    for _, facts in sorted(greetings.items())
-                ),
+                workers=tuple(_worker(rank, greetings.get(worker)) for worker, rank in enumerate(self._ranks)),
                 groups=tuple(own["groups"]),
                 parameters=own["parameters"],
                 sketch_length=own["sketch_length"],
@@ -110,6 +107,15 @@ class RunLog:
             self._console.say(self.diagnosis.verdict())
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
         self._console.say(f"recorded in {short(self.run_dir)}{dropped}")
+
+
+def _worker(rank: int, facts: dict[str, Any] | None) -> WorkerFacts:
+    """Also of one that has not come yet: workers are known by their place."""
+    return (
+        WorkerFacts(rank, "", 0, "")
+        if facts is None
+        else WorkerFacts(rank, facts["host"], facts["pid"], facts["device"])
+    )
 
 
 def _next_attempt(run_dir: Path) -> int:

@@ -123,6 +123,8 @@ class Scribe:
             self.book.greet(rank)
         missing = sorted(set(range(self._world)).difference(self.book.expected))
         if not missing:
+            if self._introduced:
+                self._note("all ranks are heard now", about="returned", ranks=self._named(range(self._world)))
             self._introduce(exchange)
         elif not self._introduced and time.monotonic() - self._started > GREETING_PATIENCE:
             self._introduce(exchange)

@@ -86,7 +86,9 @@ def _tell(what: str, *news: Any) -> None:
 def _parameters_of(owner: Any) -> list[Tensor]:
     if isinstance(owner, nn.Module):
         return list(owner.parameters())
-    return [parameter for group in owner.param_groups for parameter in group["params"]]
+    # A scaler that is turned off steps whatever it is given.
+    groups = getattr(owner, "param_groups", ())
+    return [parameter for group in groups for parameter in group["params"]]
 
 
 def _tell_of(what: str, owner: Any, *news: Any) -> None:

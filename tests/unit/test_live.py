@@ -1,10 +1,12 @@
 """Findings are told once, while training runs, and exactly those that a replay gives."""
 
+import time
+
 import pytest
 
 from unisono import live
 from unisono.finding import Cause, Finding
-from unisono.live import HELD_STEPS, MOST_TOLD, LiveDiagnosis
+from unisono.live import HELD_SECONDS, HELD_STEPS, MOST_TOLD, LiveDiagnosis
 from unisono.records import AttemptRecord, NoteRecord, StepRecord, WorkerFacts
 
 
@@ -26,13 +28,13 @@ class Findings:
     def __init__(self):
         self.seen = []
         self.fresh = []
-        self.holds = []
+        self.asked = 0
 
     def see(self, record):
         self.seen.append(record)
 
-    def news(self, hold):
-        self.holds.append(hold)
+    def news(self, is_ripe):
+        self.asked += 1
         fresh, self.fresh = self.fresh, []
         return fresh
 
@@ -137,15 +139,44 @@ def test_only_the_first_findings_are_shown(console, findings):
 
 
 def test_findings_are_sought_when_there_is_something_to_read(diagnosis, findings):
+    findings.fresh = []
     diagnosis.tell()
     diagnosis.tell()
-    assert findings.holds == [HELD_STEPS]
+    assert findings.asked == 1
 
 
-def test_at_the_end_nothing_is_held_back(diagnosis, findings):
+def missing_worker(console, step=0):
+    diagnosis = LiveDiagnosis(console, (), None)
+    diagnosis.see(AttemptRecord(1, 0.0, 2, 0, tuple(WorkerFacts(rank, "h", rank, "cpu") for rank in range(2))))
+    diagnosis.see(StepRecord(1, step, 1.0))
+    diagnosis.see(NoteRecord(1, step, 2.0, "gone", "missing", (1,)))
     diagnosis.tell()
-    diagnosis.tell(last=True)
-    assert findings.holds == [HELD_STEPS, 0]
+    assert console.said == []
+    return diagnosis
+
+
+def test_at_the_end_nothing_is_held_back(console):
+    missing_worker(console).tell(last=True)
+    assert "UN502" in console.said[0]
+
+
+def test_a_finding_waits_for_the_next_steps(console):
+    diagnosis = missing_worker(console)
+    for step in range(1, HELD_STEPS):
+        diagnosis.see(StepRecord(1, step, 3.0))
+        diagnosis.tell()
+    assert console.said == []
+    diagnosis.see(StepRecord(1, HELD_STEPS, 3.0))
+    diagnosis.tell()
+    assert "UN502" in console.said[0]
+
+
+def test_a_finding_is_told_also_when_no_step_follows(console, monkeypatch):
+    diagnosis = missing_worker(console)
+    later = time.monotonic() + HELD_SECONDS
+    monkeypatch.setattr(live.time, "monotonic", lambda: later)
+    diagnosis.tell()
+    assert "UN502" in console.said[0]
 
 
 def test_the_verdict_names_what_is_grave(diagnosis):

@@ -83,7 +83,8 @@ def parse(argv: Sequence[str]) -> Request:
             if not rest or rest[0] == "--":
                 raise UserError(f"`{name}` of `unisono run` needs a value. Found none. Write: {name} VALUE")
             value = rest.pop(0)
-        options[name] = checked(name, value)
+        value = checked(name, value)
+        options[name] = f"{options[name]},{value}" if name == "--ignore" and name in options else value
     if rest[:1] == ["--"]:
         return Request(options, command=checked_command(rest[1:]))
     return Request(options, script=checked_script(rest))

@@ -20,6 +20,7 @@ PATIENCE = 10.0
 COMPARISONS = ("audit/", "detail/")
 """In these, one voice alone would say that nothing differs."""
 
+OWN_SHARE = 0.01
 MOST_NAMED = 8
 EvidenceRecord = FactsRecord | ReplicasRecord | CoverageRecord | StreamsRecord | BatchRecord
 Messages = list[Mapping[str, Any] | None]
@@ -108,15 +109,17 @@ def _coverage(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any
 
 
 def _held_out(message_W: Messages) -> float | None:
-    """The largest share of a worker's evaluation samples that others train on, beyond those it trains on itself."""
+    """The largest share of the samples that a worker evaluates, but does not train on, that others train on."""
     known = [message for message in message_W if message is not None]
     shares = []
     for message in known:
         evaluated = message["evaluated"]
         if evaluated["drawn"]:
             others = [other["draws"] for other in known if other is not message]
-            shares.append(share_of(evaluated, others) - share_of(evaluated, [message["draws"]]))
-    return max(0.0, *shares) if shares else None
+            # Who evaluates what it trains on holds nothing out.
+            own = share_of(evaluated, [message["draws"]])
+            shares.append(share_of(evaluated, others) if own < OWN_SHARE else 0.0)
+    return max(shares, default=None)
 
 
 def _audit(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any]) -> ReplicasRecord:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.deferred import plain
-from unisono.fingerprints import fingerprint, projections
+from unisono.fingerprints import fingerprint, prepare, projections
 from unisono.sketch import measure_norm
 
 PARTS = 50
@@ -24,8 +24,9 @@ class Auditor:
         self._parameters: list[nn.Parameter] = list(parameters)
         self.parts = max(1, min(PARTS, len(self._parameters)))
         self._part_of = _even_parts([parameter.numel() for parameter in self._parameters], self.parts)
-        # The first fingerprint on a device waits for its tables: better now than in a step.
-        self.all_weights()
+        for parameter in self._parameters:
+            # The optimizer's memory of it may be kept in double precision.
+            prepare(parameter.device, 8 * parameter.numel())
 
     def release(self) -> None:
         self._parameters = []
@@ -45,7 +46,7 @@ class Auditor:
 
     def state(self, optimizer: Any, part: int, parts: int) -> Print | None:
         """Of the optimizer's memory of these parameters; None where workers hold different shares of it by design."""
-        if is_sharded(optimizer):
+        if is_sharded(optimizer) or _is_divided(optimizer):
             return None
         mine = self._part(part, parts)
         states = [optimizer.state.get(parameter, {}) for parameter in mine]
@@ -64,6 +65,13 @@ class Auditor:
 
 def is_sharded(optimizer: Any) -> bool:
     return any(cls.__name__ == "ZeroRedundancyOptimizer" for cls in type(optimizer).__mro__)
+
+
+def _is_divided(optimizer: Any) -> bool:
+    """Some parameters that have a gradient are remembered and others are not: workers may share that work."""
+    reached = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    remembered = sum(bool(optimizer.state.get(parameter)) for parameter in reached)
+    return 0 < remembered < len(reached)
 
 
 def numbers_of(optimizer: Any) -> tuple[tuple[str, float], ...]:

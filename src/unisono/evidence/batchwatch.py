@@ -41,6 +41,9 @@ class Pull:
     sampler: Any = None
     """What drew it: one per loader, held only until the batch has been used. None where it came from no loader."""
 
+    place: int = 0
+    """Where the sampler lies: tells whether the next batch is of the same loader."""
+
     loader: int | None = None
     """The loader's number, by first use in training."""
 
@@ -57,6 +60,9 @@ class Pull:
     samples: int | None = None
     leaves: list[Leaf] = field(default_factory=list)
     used: bool = False
+    certain: bool = True
+    """It is the batch that was trained on, not one loaded ahead of it."""
+
     evaluated: bool = False
 
 
@@ -67,7 +73,10 @@ class BatchWatch:
         self._waiting: Pull | None = None
         """Loaded before batches of another loader were evaluated, and not used yet."""
 
-        self._samplers: list[tuple[int, Callable[[], Any]]] = []
+        self._known: list[tuple[int, Callable[[Any], bool]]] = []
+        """Loaders that were trained on, by number, and what recognises them."""
+
+        self._described: Callable[[Any], bool] = _nothing
         self._loaders = 0
         self.batches: list[Pull] = []
         """Of the backward passes of this step."""
@@ -78,9 +87,12 @@ class BatchWatch:
     def loaded(self, iterator: Any, data: Any, indices: list[int] | None, due: bool) -> None:
         pull = _pull(data, due)
         pull.sampler = sampler_of(iterator)
+        pull.place = id(pull.sampler)
         pull.first = getattr(iterator, "_num_yielded", 0) == 1
-        if pull.first or self._number_of(pull.sampler) is None:
-            pull.facts = loader_facts(iterator)
+        pull.evaluated = not torch.is_grad_enabled()
+        if pull.first or not (self._is_trained_on(pull) or self._described(pull.sampler)):
+            # Also of a pass that was begun before we listened.
+            pull.facts, self._described = loader_facts(iterator), recogniser(pull.sampler)
         if indices is not None:
             pull.dataset, pull.indices = resolved(iterator._dataset, indices)
             pull.samples = len(indices)
@@ -89,16 +101,23 @@ class BatchWatch:
 
     def _put_aside(self, last: Pull | None, pull: Pull) -> None:
         """What becomes of a batch when the next one is loaded before it was used."""
-        if last is None or last.used:
+        if last is None:
+            return
+        again = last.place == pull.place
+        pull.certain = last.certain or not again
+        if last.used:
             return
         if last.evaluated:
             last.leaves, last.sampler = [], None
             self.evaluated = [*self.evaluated[: MOST_EVALUATED - 1], last]
-        elif last.sampler is not pull.sampler:
-            self._waiting = last
-        elif last.first:
-            # Loaded ahead: the pass begins with this batch as far as we can see.
-            pull.first, pull.facts = True, last.facts
+        elif not again:
+            # What is not trained on waits for nothing: it was evaluated somewhere else.
+            self._waiting = last if self._is_trained_on(last) or not self._loaders else None
+        else:
+            pull.certain = False
+            if last.first:
+                # The pass begins with this batch as far as we can see.
+                pull.first, pull.facts = True, last.facts
 
     def forward_begins(self, inputs: Any, due: bool) -> None:
         latest = self._latest
@@ -106,11 +125,12 @@ class BatchWatch:
             if latest is not None:
                 latest.evaluated = True
             return
-        fresh = [pull for pull in (latest, self._waiting) if pull is not None and not pull.used]
         # A batch may be evaluated first and then trained on, but one that waits is likelier to be meant.
-        fresh.sort(key=lambda pull: pull.evaluated)
+        fresh = [pull for pull in (self._waiting, latest) if pull is not None and not pull.used]
         if fresh:
-            self._candidate = fresh[0]
+            self._candidate, *passed_over = fresh
+            for pull in passed_over:
+                pull.used = True
         elif due:
             self._candidate = _pull(inputs, due)
 
@@ -123,17 +143,16 @@ class BatchWatch:
         if self._waiting is not None and self._waiting.used:
             self._waiting = None
 
-    def _number_of(self, sampler: Any) -> int | None:
-        return next((number for number, known in self._samplers if known() is sampler), None)
+    def _is_trained_on(self, pull: Pull) -> bool:
+        return any(recognises(pull.sampler) for _, recognises in self._known)
 
     def _numbered(self, sampler: Any) -> int | None:
         if sampler is None:
             return None
-        number = self._number_of(sampler)
+        number = next((number for number, recognises in self._known if recognises(sampler)), None)
         if number is None:
             number, self._loaders = self._loaders, self._loaders + 1
-            alive = [(other, known) for other, known in self._samplers if known() is not None]
-            self._samplers = [*alive[-MOST_LOADERS + 1 :], (number, _weakly(sampler))]
+            self._known = [*self._known[-MOST_LOADERS + 1 :], (number, recogniser(sampler))]
         return number
 
     @property
@@ -147,12 +166,18 @@ class BatchWatch:
         return taken
 
 
-def _weakly(thing: Any) -> Callable[[], Any]:
-    """Loaders and datasets must be free to go. A plain list of batches cannot be held weakly."""
+def recogniser(sampler: Any) -> Callable[[Any], bool]:
+    """Holds nothing: loaders and datasets must be free to go. A plain list of batches is known by its place alone."""
     try:
-        return weakref.ref(thing)
+        known = weakref.ref(sampler)
     except TypeError:
-        return lambda: thing
+        place = id(sampler)
+        return lambda other: id(other) == place
+    return lambda other: other is not None and known() is other
+
+
+def _nothing(sampler: Any) -> bool:
+    return False
 
 
 def _pull(data: Any, due: bool) -> Pull:

@@ -15,6 +15,10 @@ NUMBERS = {
 }
 """By the names that torch's and accelerate's samplers give them."""
 
+ORDERS = {"RandomSampler": "yes", "SequentialSampler": "no"}
+REPEATS = ("num_repeats", "repeats", "repetitions", "num_repetitions")
+"""Of samplers that hand the same sample to several workers on purpose, each with another augmentation."""
+
 FLAGS = {"shuffle": ("shuffle",), "replacement": ("replacement",), "drop last": ("drop_last",)}
 
 
@@ -22,10 +26,15 @@ def loader_facts(iterator: Any) -> dict[str, str]:
     """Of a torch loader, from the iterator of a pass."""
     facts = {"workers": str(iterator._num_workers), "dataset kind": "iterable" if _is_iterable(iterator) else "map"}
     facts |= _sampler_facts(iterator._index_sampler)
-    if not _is_iterable(iterator):
+    # A sampler's own code may make its batches when it is asked how many there are. Torch's samplers ask the dataset.
+    if not _is_iterable(iterator) and all(_is_torchs(sampler) for sampler in _samplers(iterator._index_sampler)):
         lengths = {"length": _length(iterator._index_sampler), "dataset": _length(iterator._dataset)}
         facts |= {title: str(length) for title, length in lengths.items() if length is not None}
     return facts
+
+
+def _is_torchs(sampler: Any) -> bool:
+    return type(sampler).__module__.startswith(("torch.utils.data.", "accelerate."))
 
 
 def sampler_of(iterator: Any) -> Any:
@@ -51,8 +60,11 @@ def _sampler_facts(sampler: Any) -> dict[str, str]:
         flag = _first(chain, names)
         if isinstance(flag, bool):
             facts[title] = "yes" if flag else "no"
-    if type(chain[-1]).__name__ == "RandomSampler":
-        facts["shuffle"] = "yes"
+    if type(chain[-1]).__name__ in ORDERS:
+        facts["shuffle"] = ORDERS[type(chain[-1]).__name__]
+    repeats = _first(chain, REPEATS)
+    if isinstance(repeats, int) and repeats > 1:
+        facts["repeats"] = str(repeats)
     size = _first(chain, ("batch_size",))
     if isinstance(size, int):
         facts["batch size"] = str(size)

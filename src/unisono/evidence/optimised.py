@@ -25,10 +25,11 @@ class Optimised:
         self._held: set[int] = set()
         self._reached: set[int] = set()
         self._steps = 0
+        self._missing: list[str] = []
 
     def owns(self, parameters: list[Tensor], optimizer: Any) -> bool:
         """Whether the optimizer trains our model. Takes note of what it holds."""
-        if optimizer not in self._known or self._steps <= LOOKED_AFTER:
+        if optimizer not in self._known or self._steps <= LOOKED_AFTER or self._missing:
             self._known.add(optimizer)
             self._held |= {id(parameter) for parameter in parameters} & self._ids
         return any(id(parameter) in self._ids for parameter in parameters)
@@ -43,16 +44,18 @@ class Optimised:
         self._steps += 1
         if self._steps <= LOOKED_AFTER:
             self._reached |= {id(parameter) for _, parameter in self._named if parameter.grad is not None}
-        if self._steps == LOOKED_AFTER and self._known:
-            facts["parameters"] = self._summary()
+        before = self._missing
+        if self._steps >= LOOKED_AFTER and self._known and (before or self._steps == LOOKED_AFTER):
+            self._missing = [name for name, parameter in self._named if id(parameter) not in self._held]
+            if self._missing != before or self._steps == LOOKED_AFTER:
+                facts["parameters"] = self._summary()
 
     def release(self) -> None:
         self._named = []
 
     def _summary(self) -> dict[str, str]:
-        missing = [name for name, parameter in self._named if id(parameter) not in self._held]
         silent = [name for name, p in self._named if id(p) not in self._reached and id(p) in self._held]
-        lists = {"not optimised": missing, "never with gradient": silent}
+        lists = {"not optimised": self._missing, "never with gradient": silent}
         return {"trainable": str(len(self._named))} | {title: _listed(names) for title, names in lists.items() if names}
 
 

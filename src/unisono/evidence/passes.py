@@ -16,7 +16,6 @@ class Passes:
     def __init__(self, number: int) -> None:
         self.number = number
         self.epoch = -1
-        self.last_told = -1
         self.dataset = 0
         self.has_news = False
         """Something was drawn since the last message."""

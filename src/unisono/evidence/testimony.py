@@ -40,7 +40,7 @@ class Testimony:
         self._told: Counter[str] = Counter()
         self._passes: dict[int, Passes] = {}
         self._evaluated: dict[int, Draws] = {}
-        self._step = -1
+        self._step = self._last_told = -1
 
     def take(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
         """The rank's signal of the step, and what else it has to tell."""
@@ -144,7 +144,7 @@ class Testimony:
                 passes = self._passes_of(pull.loader)
                 messages += self._turn_over(passes, pull, parcel.step)
                 passes.add(pull.indices or [])
-                drawn += pull.indices or []
+                drawn += pull.indices or [] if pull.certain else []
         if drawn:
             kept = array("q", drawn[:REMEMBERED_INDICES])
             self._indices.append((parcel.step, kept, parcel.number_of(parcel.loss)))
@@ -163,9 +163,9 @@ class Testimony:
             return []
         messages = [self._story(passes, step, complete=True)]
         facts = passes.begin(pull.facts, pull.dataset)
-        if passes.epoch > CLOSELY_FOLLOWED and step - passes.last_told < COVERAGE_EVERY:
+        if max(passes.epoch, passes.number) > CLOSELY_FOLLOWED and step - self._last_told < COVERAGE_EVERY:
             return []
-        passes.last_told = step
+        self._last_told = step
         told = fact_message(step, "loader", facts) | {"key": f"facts/loader/{passes.number}/{passes.epoch}"}
         return [message for message in messages if message is not None] + [told]
 

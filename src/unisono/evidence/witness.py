@@ -44,6 +44,9 @@ class Witness(Listener):
         self.closed = False
         self.pid = os.getpid()
         self.spent = 0.0
+        self._forwards = self._forwards_before = 0
+        """Forward passes of the wrapped model with gradients, unless it is compiled; and before this step."""
+
         self._wrapper, self._auditor, self._device, self._plan, self._complain = (
             wrapper,
             auditor,
@@ -79,6 +82,7 @@ class Witness(Listener):
     def step_is(self, step: int) -> None:
         """The next step begins."""
         self._step = step
+        self._forwards_before = self._forwards
         self._due = self._plan.hears(step)
         part, parts = self._plan.audit(step, self._auditor.parts) if self._due else (0, 0)
         self._audited = self._due and not self._averaged and self._wrapper.promises_equality()
@@ -116,6 +120,8 @@ class Witness(Listener):
     @guarded
     def forward_ended(self, model: Any) -> None:
         if self._wrapper.is_model(model):
+            self._wrapper.forward_passed()
+            self._forwards += torch.is_grad_enabled()
             self._compare_streams("forward")
 
     def _compare_streams(self, where: str) -> None:
@@ -152,10 +158,20 @@ class Witness(Listener):
         """Of the step that ends now."""
         statement = self._statement
         statement.backwards, statement.syncs = backwards, syncs
-        statement.passes, statement.updates = self._passes, self._updates
+        if not self._wrapper.joins():
+            statement.passes, statement.updates = self._passes, self._updates
         self._look_at_start = syncs == 0
         self._complete(statement)
         return statement
+
+    def past_the_wrapper(self) -> bool:
+        """No forward pass of the wrapped model has led to the backward passes of this step."""
+        return 0 < self._forwards == self._forwards_before
+
+    def forget(self, syncs: int) -> None:
+        """The last backward passes belonged to no step."""
+        self._passes -= syncs
+        self._batches.take()
 
     @shielded
     def _complete(self, statement: Statement) -> None:

@@ -151,6 +151,14 @@ def _moved(numbers: Sequence[int], device: torch.device) -> Tensor:
     return here.to(device, non_blocking=True)
 
 
+def prepare(device: torch.device, largest_bytes: int) -> None:
+    """Makes the tables for tensors of up to this size: on a GPU that waits for the device, so it is done beforehand."""
+    _odd(_COLUMN_SEED, COLUMNS, device)
+    rows = -(-largest_bytes // (_WORD_BYTES * COLUMNS))
+    for power in range(rows.bit_length() + 1):
+        _row_factors(1 << power, device)
+
+
 def _row_factors(count: int, device: torch.device) -> Tensor:
     """At least `count` of them: as many as the next power of two, so that few lengths are kept."""
     return _odd(_ROW_SEED, max(1024, 1 << (count - 1).bit_length()), device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,6 +21,8 @@ class DDPWrapper:
         # Weakly: the model must be free to go when the script lets go of it.
         self._weak_model = weakref.ref(model)
         self._facts = _describe(model)
+        self._decided: bool | None = None
+        self._joined = False
         self._ranks = dist.get_process_group_ranks(model.process_group)
 
     @property
@@ -42,8 +45,20 @@ class DDPWrapper:
         return self._ranks
 
     def will_sync(self) -> bool:
+        if self.is_gone():
+            return False
         # DDP decides in forward; `require_backward_grad_sync` may have been changed since.
-        return not self.is_gone() and bool(self._model.require_forward_param_sync)
+        return bool(self._model.require_forward_param_sync) if self._decided is None else self._decided
+
+    def forward_passed(self) -> None:
+        """A forward pass without gradients changes DDP's flag, but not what becomes of the one before."""
+        if torch.is_grad_enabled():
+            self._decided = bool(self._model.require_forward_param_sync)
+
+    def joins(self) -> bool:
+        """Once is enough: from then on the workers no longer count their steps alike."""
+        self._joined = self._joined or (not self.is_gone() and self._joining())
+        return self._joined
 
     def plain_mean(self) -> bool:
         if self.is_gone():
@@ -54,6 +69,8 @@ class DDPWrapper:
         return module is self._weak_model()
 
     def promises_equality(self) -> bool:
+        if self.joins():
+            return False
         hooks = [] if self.is_gone() else getattr(self._model, "_comm_hooks", ())
         return not any("localSGD" in getattr(hook, "__name__", "") for hook, _ in hooks)
 

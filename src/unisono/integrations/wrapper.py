@@ -27,6 +27,12 @@ class Wrapper(Protocol):
     def is_model(self, module: object) -> bool:
         """Whether this is the wrapped model."""
 
+    def forward_passed(self) -> None:
+        """A forward pass of the wrapped model has ended."""
+
+    def joins(self) -> bool:
+        """Whether workers may run out of data before others do."""
+
     def is_gone(self) -> bool:
         """Whether the script has let go of the wrapper, though perhaps not of what is in it."""
 
@@ -61,6 +67,12 @@ class PlainModule:
 
     def is_model(self, module: object) -> bool:
         return module is self._weak_module()
+
+    def forward_passed(self) -> None:
+        """Nothing depends on it."""
+
+    def joins(self) -> bool:
+        return False
 
     def is_gone(self) -> bool:
         return self._weak_module() is None

@@ -79,7 +79,7 @@ class CoverageRecord:
     """The order of the samples is that of the pass before, although it looks shuffled."""
 
     held_out: float | None = None
-    """Largest share of one worker's evaluation samples that other workers train on, beyond those it trains on."""
+    """Largest share of the samples that one worker evaluates, and does not train on, that other workers train on."""
 
 
 @dataclass(frozen=True, slots=True)

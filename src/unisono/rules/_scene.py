@@ -8,6 +8,8 @@ from typing import Any
 
 from unisono.records import AttemptRecord, FactsRecord
 
+MOST_LOADERS = 32
+
 
 class Scene:
     def __init__(self) -> None:
@@ -17,15 +19,20 @@ class Scene:
 
         self.steps = 0
         self._facts: dict[str, FactsRecord] = {}
+        self._loaders: dict[str | None, FactsRecord] = {}
         self._places: dict[int, str] = {}
 
     def see(self, record: Any) -> None:
         if record.kind == "attempt":
             self.attempt = record
             self._facts.clear()
-            self._places |= {worker.rank: f"{worker.host} {worker.device}" for worker in record.workers}
+            self._loaders.clear()
+            known = [worker for worker in record.workers if worker.host]
+            self._places |= {worker.rank: f"{worker.host} {worker.device}" for worker in known}
         elif record.kind == "facts":
             self._facts[record.topic] = record
+            if record.topic == "loader":
+                self._loaders = dict([*self._loaders.items(), (record.same.get("number"), record)][-MOST_LOADERS:])
         elif record.kind == "step":
             self.step = max(self.step, record.step)
             self.steps += 1
@@ -42,6 +49,10 @@ class Scene:
         """A fact that all workers agree on."""
         facts = self._facts.get(topic)
         return None if facts is None else facts.same.get(name)
+
+    def loader(self, number: int) -> FactsRecord | None:
+        """The newest facts about one of several loaders."""
+        return self._loaders.get(str(number))
 
     def ranks(self, workers: Sequence[int]) -> tuple[int, ...]:
         """The launcher's numbers of workers."""

@@ -35,7 +35,10 @@ class DuplicatedData(Rule):
     remedies = {
         "sampler-rank": ("give the sampler rank=dist.get_rank() and num_replicas=dist.get_world_size()",),
         "no-distributed-sampler": ("pass sampler=DistributedSampler(dataset) to the DataLoader, without shuffle=True",),
-        "iterable-not-sharded": ("in the dataset's __iter__, yield only every world_size-th sample, from the rank on",),
+        "iterable-not-sharded": (
+            "in the dataset's __iter__, yield only every world_size-th sample, from the rank on, and equally many on "
+            "every rank; divide further by torch.utils.data.get_worker_info() if the loader has workers",
+        ),
         "same-source": ("select a different part of the data by dist.get_rank() on every worker",),
     }
     explains = ("UN106", "UN201", "UN102", "UN405")

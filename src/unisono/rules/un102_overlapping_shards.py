@@ -56,8 +56,9 @@ class OverlappingShards(Rule):
             "generator=torch.Generator().manual_seed(0))",
         ),
         "parts-overlap": (
-            "let one rule divide the data: sampler=DistributedSampler(dataset), or indices[rank::world_size] of an "
-            "order that is shuffled with the same seed on every rank",
+            "let one rule divide the data, equally many for each worker: sampler=DistributedSampler(dataset), or "
+            "indices[rank::world_size] of an order that is shuffled with the same seed on every rank and cut to a "
+            "multiple of world_size",
         ),
     }
     explains = ("UN103", "UN105", "UN406", "UN408")
@@ -107,7 +108,7 @@ class OverlappingShards(Rule):
         )
 
     def on_coverage(self, record: CoverageRecord, scene: Scene) -> None:
-        facts = scene.facts("loader")
+        facts = scene.loader(record.loader)
         if record.held_out is not None and record.held_out > HELD_OUT:
             self._tell_split(record, scene)
         repeating = [worker for worker, repeated in enumerate(record.repeated_W) if repeated]
@@ -157,6 +158,8 @@ class OverlappingShards(Rule):
 def _is_comparable(record: CoverageRecord, facts: FactsRecord | None) -> bool:
     """The workers should have drawn different samples, and each of them did not draw one twice."""
     if record.distinct is None or len(record.drawn_W) < 2 or None in record.drawn_W or None in record.distinct_W:
+        return False
+    if facts is not None and "repeats" in {**facts.same, **facts.differ}:
         return False
     drawn_W = [n or 0 for n in record.drawn_W]
     if draws_again(facts) or sum(n or 0.0 for n in record.distinct_W) < (1 - OWN_REPEATS) * sum(drawn_W):

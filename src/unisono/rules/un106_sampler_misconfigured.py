@@ -68,7 +68,9 @@ class SamplerMisconfigured(Rule):
 
     def _look_at_replicas(self, record: FactsRecord, scene: Scene) -> None:
         replicas_W = numbers(each(record, "sampler replicas", scene.world))
-        wrong = [worker for worker, n in enumerate(replicas_W) if n is not None and n != scene.world]
+        # A model of some of the ranks may share its data with the whole job.
+        right = {scene.world, int(scene.fact("settings", "job") or scene.world)}
+        wrong = [worker for worker, n in enumerate(replicas_W) if n is not None and n not in right]
         everywhere = len(wrong) == len(replicas_W)
         if not wrong or set(replicas_W) == {1}:
             return

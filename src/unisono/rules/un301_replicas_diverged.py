@@ -66,6 +66,7 @@ class ReplicasDiverged(Rule):
         self._measured = False
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+        self._first_sight, self._measured = "", False
         self._parts.forget()
         self._local.forget()
 

@@ -74,7 +74,8 @@ class GradientsNotSynchronised(Rule):
         self._forget()
 
     def _forget(self) -> None:
-        self._unsynchronised: list[int] = []
+        self._unsynchronised = 0
+        self._first_unsynchronised = 0
         self._last_synchronised: int | None = None
         self._may_be_partial = False
 
@@ -88,12 +89,12 @@ class GradientsNotSynchronised(Rule):
             self.excuse(EXCUSE)
         if record.skipped or self._local.recognised or is_declared(scene):
             return
-        if is_unsynchronised(record):
+        if is_unsynchronised(record) and not _equal_all_the_same(record):
             self._look_at_unsynchronised(record, scene)
             return
         if not record.heard:
             return
-        self._unsynchronised.clear()
+        self._unsynchronised = 0
         self._last_synchronised = record.step
         if record.reduced_W or record.used_W:
             self._tell_different(record, scene)
@@ -101,10 +102,12 @@ class GradientsNotSynchronised(Rule):
             self.passed(record.step)
 
     def _look_at_unsynchronised(self, record: StepRecord, scene: Scene) -> None:
-        self._unsynchronised.append(record.step)
-        if len(self._unsynchronised) < ENOUGH_STEPS and not record.used_W:
+        if not self._unsynchronised:
+            self._first_unsynchronised = record.step
+        self._unsynchronised += 1
+        if self._unsynchronised < ENOUGH_STEPS and not record.used_W:
             return
-        count = len(self._unsynchronised)
+        count = self._unsynchronised
         self.report(
             record.step,
             scene,
@@ -112,7 +115,7 @@ class GradientsNotSynchronised(Rule):
             "synchronised",
             causes=_why_unsynchronised(scene),
             evidence={"unsynchronised_steps": count},
-            since=self._unsynchronised[0],
+            since=self._first_unsynchronised,
             good=self._last_synchronised,
             about="syncs",
         )
@@ -168,6 +171,11 @@ def _held_back(record: StepRecord) -> bool:
     backwards_W, syncs_W = record.backwards_W or (1,) * known, record.syncs_W or (1,) * known
     pairs = zip(backwards_W, syncs_W, strict=True)
     return any(backwards > syncs for backwards, syncs in pairs if backwards is not None and syncs is not None)
+
+
+def _equal_all_the_same(record: StepRecord) -> bool:
+    """Averaged by other means than DDP's."""
+    return "used" in record.audits and not record.used_W
 
 
 def _why_unsynchronised(scene: Scene) -> dict[str, float]:

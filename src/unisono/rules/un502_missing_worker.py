@@ -6,6 +6,9 @@ from unisono.records import AttemptRecord, NoteRecord, StepRecord
 from unisono.rules._rule import Rule
 from unisono.rules._scene import Scene, spoken
 
+SHORT = 60.0
+"""Seconds of silence after which a worker that returns was only busy."""
+
 
 class MissingWorker(Rule):
     """A worker gives no sign of life"""
@@ -39,6 +42,7 @@ class MissingWorker(Rule):
     def __init__(self) -> None:
         super().__init__()
         self._missing: set[int] = set()
+        self._since = 0.0
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
         self._missing.clear()
@@ -47,8 +51,12 @@ class MissingWorker(Rule):
         ranks = {rank for rank in record.ranks if rank is not None}
         if record.about == "returned":
             self._missing -= ranks or self._missing
+            if not self._missing and self.case is not None and record.time - self._since < SHORT:
+                self.excuse(f"{spoken(sorted(ranks))} gave no sign of life for some seconds and then went on")
         if record.about != "missing":
             return
+        if not self._missing:
+            self._since = record.time
         self._missing |= ranks
         self.report(
             record.step,

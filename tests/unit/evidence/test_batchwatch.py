@@ -127,7 +127,7 @@ def test_evaluation_between_steps_is_kept_apart(watch):
         assert [pull.indices[0] for pull in pulls] == [10 * place]
         assert [pull.indices for pull in evaluated] == ([[0, 1], [2, 3], [4, 5]] if place else [])
         watch.evaluate(DataLoader(validation, batch_size=2))
-    assert len(watch.watch._samplers) == 1
+    assert len(watch.watch._known) == 1
 
 
 def test_evaluating_forever_takes_bounded_memory(watch):

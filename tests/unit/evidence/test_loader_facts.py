@@ -48,6 +48,7 @@ def test_a_plain_loader_has_no_share_to_tell():
         "workers": "0",
         "dataset kind": "map",
         "sampler": "SequentialSampler",
+        "shuffle": "no",
         "drop last": "no",
         "batch size": "6",
         "length": "4",
@@ -82,7 +83,28 @@ def test_without_batches_the_sampler_is_asked_directly():
 
 def test_plain_lists_of_batches():
     found = facts(batch_sampler=[[1, 2], [3]])
-    assert (found["sampler"], found["length"]) == ("list", "2")
+    assert found["sampler"] == "list"
+    assert "length" not in found
+
+
+def test_nobody_but_torch_is_asked_for_a_length():
+    """Batches of some samplers are made, with random numbers, when they are counted."""
+    asked = []
+
+    class Buckets(BatchSampler):
+        def __len__(self):
+            asked.append(True)
+            return 1
+
+    facts(batch_sampler=Buckets(SequentialSampler(DATASET), 4, drop_last=False))
+    assert asked == []
+
+
+def test_samples_repeated_on_purpose():
+    class Repeating(DistributedSampler):
+        num_repeats = 3
+
+    assert facts(sampler=Repeating(DATASET, 2, 0))["repeats"] == "3"
 
 
 def test_nested_samplers_are_followed():

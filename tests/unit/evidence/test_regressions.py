@@ -140,7 +140,7 @@ def test_a_new_loader_every_epoch_takes_bounded_memory_and_messages(watch):
     for _ in range(200):
         for batch in DataLoader(DATASET, batch_size=20, shuffle=True):
             most = max(most, len(json.dumps(watch.train(batch)[2])))
-    assert len(watch.watch._samplers) < 50
+    assert len(watch.watch._known) < 50
     assert len(watch.clerk._passes) < 50
     assert most < 20_000
 
@@ -267,3 +267,63 @@ def test_nested_python_lists_are_not_walked_through_at_every_step(watch):
 
     _pull([Counting(range(50_000))], False)
     assert Counting.visited < 5_000
+
+
+def test_evaluation_elsewhere_is_not_trained_on_and_not_kept(watch):
+    """By an averaged copy of the model, say: its batches never reach the wrapped one."""
+    loader = DataLoader(DATASET, batch_size=5)
+    for batch in loader:
+        evaluation = DataLoader(TensorDataset(torch.randn(20, 1), torch.arange(20)), batch_size=5)
+        held = weakref.ref(evaluation.sampler)
+        for _ in evaluation:
+            pass
+        del evaluation
+        (first,), *_ = watch.train(batch)
+        assert first.loader == 0
+        again, *_ = watch.train(batch)
+        assert all(pull.loader is None for pull in again), "a second pass over the batch"
+    gc.collect()
+    assert held() is None or watch.watch._latest.sampler is held()
+
+
+def test_lists_of_batches_are_not_held(watch):
+    class Batches(list):
+        __slots__ = ()
+
+    for _ in range(40):
+        for batch in DataLoader(DATASET, batch_sampler=Batches([[0, 1], [2, 3]])):
+            watch.train(batch)
+    gc.collect()
+    assert sum(isinstance(thing, Batches) for thing in gc.get_objects()) <= 1
+
+
+def test_indices_of_a_loader_that_runs_ahead_are_not_told(watch):
+    iterator = iter(DataLoader(DATASET, batch_size=5))
+    batch = next(iterator)
+    for ahead in iterator:
+        watch.train(batch)
+        batch = ahead
+    assert watch.clerk.batch_of(watch.step - 1, rank=0) is None
+
+
+def test_who_evaluates_what_it_trains_on_holds_nothing_out():
+    whole = Assembly(2, attempt=1)
+    for rank in range(2):
+        own = {"drawn": 10, "distinct": 10.0, "level": 0, "kept": list(range(10 * rank, 10 * rank + 10))}
+        everything = {"drawn": 20, "distinct": 20.0, "level": 0, "kept": list(range(20))}
+        message = {"kind": "coverage", "key": "k", "step": 9, "loader": 0, "epoch": 0, "complete": True}
+        whole.add(rank, {**message, "draws": own, "evaluated": everything, "dataset": 20, "repeated": None})
+    (record,) = whole.complete({0, 1})
+    assert record.held_out == 0.0
+
+
+def test_a_scaler_that_is_turned_off_steps_anything(watch):
+    class Steps:
+        stepped = 0
+
+        def step(self):
+            self.stepped += 1
+
+    anything = Steps()
+    torch.amp.GradScaler("cpu", enabled=False).step(anything)
+    assert anything.stepped == 1

@@ -108,3 +108,16 @@ def test_two_workers_are_counted_too():
 def test_epochs_before_a_restart_do_not_count():
     records = attempt(), loader(), attempt(number=2), loader(10, sampler_epoch="0001")
     assert judge(OverlappingShards, *records).ranks == (3,)
+
+
+def test_coverage_is_judged_by_the_facts_of_its_own_loader():
+    """A divided loader beside one that goes through everything on every worker."""
+    everything = facts("loader", 1, {"number": "1", "pass": "0", "sampler": "RandomSampler", "dataset": "64"})
+    overlap = coverage(loader=1, drawn_W=(64,) * 4, distinct_W=(64.0,) * 4, distinct=64.0, dataset=64)
+    assert judge(OverlappingShards, everything, loader(), overlap) is None
+
+
+def test_samples_repeated_on_purpose_are_no_overlap():
+    repeated = coverage(drawn_W=(80,) * 4, distinct_W=(80.0,) * 4, distinct=110.0, dataset=320)
+    assert judge(OverlappingShards, loader(), repeated) is not None
+    assert judge(OverlappingShards, loader(same={"repeats": "3"}), repeated) is None

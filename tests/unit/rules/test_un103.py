@@ -49,3 +49,8 @@ def test_healthy(records):
 
 def test_resolves():
     assert judge(StaleShuffle, *passes("0", "0", "2", "3", "4")).state == "resolved"
+
+
+def test_a_sampler_of_ones_own_may_have_a_fixed_order():
+    found = judge(StaleShuffle, loader(leave_out=("shuffle", "sampler epoch")), coverage(repeated_W=(True,) * 4))
+    assert found.severity == "info"

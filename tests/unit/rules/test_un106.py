@@ -78,3 +78,10 @@ def test_one_process_needs_no_division():
 def test_a_restart_with_right_arguments_resolves():
     records = attempt(), loader(same={"sampler replicas": "8"}), attempt(number=2), loader()
     assert judge(SamplerMisconfigured, *records).state == "resolved"
+
+
+def test_a_model_of_some_ranks_may_share_the_data_of_the_whole_job():
+    settings = facts("settings", same={"job": "8"})
+    whole_job = loader(same={"sampler replicas": "8"})
+    assert judge(SamplerMisconfigured, settings, whole_job) is None
+    assert judge(SamplerMisconfigured, whole_job) is not None

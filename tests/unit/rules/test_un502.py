@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from unisono.rules.un502_missing_worker import MissingWorker
 from unit.rules.build import attempt, judge, note, step
 
@@ -27,3 +29,10 @@ def test_a_restart_resolves_it():
 
 def test_healthy():
     assert judge(MissingWorker, step(1), note("unheard", 3), note("", 3)) is None
+
+
+def test_a_short_silence_was_only_a_busy_worker():
+    back = replace(note("returned", 2), time=20.0)
+    assert judge(MissingWorker, note("missing", 2), back, step(6)).severity == "info"
+    late = replace(note("returned", 2), time=200.0)
+    assert judge(MissingWorker, note("missing", 2), late, step(6)).severity == "critical"
