@@ -78,7 +78,10 @@ def test_an_info_is_short():
 
 def test_symptoms_are_told_with_their_cause():
     symptoms = {"symptoms": "UN405 noise-dominated since step 60"}
-    assert block(found(evidence=symptoms))[-1] == "       also  explains UN405 noise-dominated since step 60"
+    assert (
+        block(found(evidence=symptoms))[-1]
+        == "       also  seen, and probably caused by this: UN405 noise-dominated since step 60"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,7 @@ def test_the_verdict_is_that_of_the_gravest_open_finding(findings, verdict, text
 
 
 def test_a_run_that_was_ill_from_the_start():
-    assert checkup(found(), last_healthy_step=None).verdict_text == "1 critical finding, healthy at no step"
+    assert checkup(found(), last_healthy_step=None).verdict_text == "1 critical finding, wrong from the first step"
 
 
 def test_without_a_possible_check_nobody_is_called_healthy():

@@ -126,7 +126,7 @@ def _rows(finding: Finding) -> list[tuple[str, str]]:
     if 0 < len(finding.where) <= PLACES_SHOWN:
         rows.append(("where", ", ".join(dict.fromkeys(finding.where))))
     if "symptoms" in finding.evidence:
-        rows.append(("also", f"explains {finding.evidence['symptoms']}"))
+        rows.append(("also", f"seen, and probably caused by this: {finding.evidence['symptoms']}"))
     return rows
 
 

@@ -17,6 +17,10 @@ STATISTICAL = (
 """Findings about how numbers behave. Whatever is exactly known to be wrong may be behind them."""
 
 
+CLOSE = 0.25
+"""A cause is worth acting on if it is hardly less likely than the first."""
+
+
 @dataclass(slots=True)
 class Case:
     """What a rule holds against a run."""
@@ -165,6 +169,11 @@ class Rule:
             why="; ".join(case.whys.values()),
             evidence=dict(case.evidence),
             causes=tuple(Cause(slug, self.causes[slug], round(case.causes[slug], 2)) for slug in ordered),
-            remedies=tuple(dict.fromkeys(step for slug in ordered for step in self.remedies.get(slug, ()))),
+            remedies=tuple(dict.fromkeys(step for slug in self._likely(ordered) for step in self.remedies[slug])),
             pattern=self.pattern,
         )
+
+    def _likely(self, ordered: Sequence[str]) -> list[str]:
+        """The causes worth acting on: what is far less likely than the first would only distract."""
+        sure = {} if self.case is None else self.case.causes
+        return [slug for slug in ordered if sure[slug] >= sure[ordered[0]] - CLOSE]

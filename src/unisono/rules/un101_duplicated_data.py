@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unisono.records import AttemptRecord, StepRecord
 from unisono.rules._rule import Rule
-from unisono.rules._scene import Scene, each, numbers, sharing, spoken
+from unisono.rules._scene import Scene, each, numbers, sharing, spoken, told
 
 ENOUGH_STEPS = 2
 ENOUGH_TARGET_ROWS = 16
@@ -76,7 +76,7 @@ class DuplicatedData(Rule):
         self.report(
             record.step,
             scene,
-            why=f"{spoken(scene.ranks(shared))} had equal batches in {steps} steps in a row",
+            why=f"{spoken(scene.ranks(shared))} had equal batches in {steps} steps in a row{_sampler_ranks(scene)}",
             causes=_causes(scene),
             workers=shared,
             severity="info" if tiny else "critical",
@@ -101,3 +101,9 @@ def _causes(scene: Scene) -> dict[str, float]:
         return {"no-distributed-sampler": 0.9}
     # A sampler that divides well is innocent of a dataset that does not care about indices.
     return {"sampler-rank": 0.95} if sharing(numbers(ranks_W)) else {"same-source": 0.8}
+
+
+def _sampler_ranks(scene: Scene) -> str:
+    facts = scene.facts("loader")
+    ranks_W = () if facts is None else each(facts, "sampler rank", scene.world)
+    return f"; the rank that the sampler was given is {told(ranks_W, scene)}" if ranks_W else ""

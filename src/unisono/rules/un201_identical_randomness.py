@@ -78,8 +78,8 @@ class IdenticalRandomness(Rule):
         self.report(
             record.step,
             scene,
-            why=f"{spoken(scene.ranks(workers))} drew the same numbers from the {source} stream in {where}, "
-            f"{times} times out of {times}",
+            why=f"{spoken(scene.ranks(workers))} drew the same random numbers ({source}'s generator) in {where}, in "
+            f"{times} of {times} steps looked at",
             causes={"dropped-layers": 0.5} if meant else {f"same-seed-in-{where}": 0.95},
             workers=workers,
             severity="info" if meant else "warning",

@@ -107,7 +107,7 @@ class ReplicasDiverged(Rule):
         self.report(
             record.step,
             scene,
-            why=f"{record.differing} of {record.compared} parameters differ ({parameters})"
+            why=f"{record.differing} of {record.compared} compared parameters differ ({parameters})"
             + ("" if distance is None else f", by {distance:.1g} of their norm"),
             causes=_by_distance(record, distance),
             workers=minority(record.weights_W),

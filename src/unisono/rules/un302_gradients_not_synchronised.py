@@ -124,8 +124,8 @@ class GradientsNotSynchronised(Rule):
         good = self._parts.differ(record)
         changed_later = not record.reduced_W and "reduced" in record.audits
         twins_W = record.reduced_W or record.used_W
-        when = "after all-reduce" if record.reduced_W else "when the optimizer took them"
-        when += ", though equal after all-reduce" if changed_later else ""
+        when = "at the end of backward" if record.reduced_W else "when the optimizer took them"
+        when += ", though all-reduce had made them equal" if changed_later else ""
         causes = self._causes(record, twins_W)
         self._may_be_partial = "forward-through-module" in causes
         self.report(

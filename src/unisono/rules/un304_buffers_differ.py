@@ -26,7 +26,7 @@ class BuffersDiffer(Rule):
     remedies = {
         "broadcast-buffers-off": (
             "leave broadcast_buffers (newer torch: forward_sync_buffers) of DistributedDataParallel at its default",
-            "or average the statistics: model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before wrapping "
+            "average the statistics: model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before wrapping "
             "(GPU only)",
         ),
         "changed-on-some-ranks": ("load and change buffers on every rank, before wrapping the model",),

@@ -67,7 +67,8 @@ class NonFinite(Rule):
             why, bad = f"gradients on all workers were not finite from step {record.step} on", []
             causes = {"learning-rate": 0.7, "overflow": 0.5}
         else:
-            why = f"the gradient of {spoken(scene.ranks(bad))} was not finite at step {record.step}, the others' were"
+            named = spoken(scene.ranks(bad))
+            why = f"before all-reduce, the gradient of {named} was not finite at step {record.step}, the others' were"
             causes = {"bad-sample": 0.7, "overflow": 0.4, "faulty-device": 0.3}
         self.report(
             record.step,

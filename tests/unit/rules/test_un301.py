@@ -41,7 +41,7 @@ def test_causes(distance, weights_W, cause):
 
 def test_the_parameters_are_named():
     found = judge(ReplicasDiverged, audit(2, weights_W=ONE), measured(0.03))
-    assert "4 of 10 parameters differ (a.weight, a.bias, b.weight, ...), by 0.03 of their norm" in found.why
+    assert "4 of 10 compared parameters differ (a.weight, a.bias, b.weight, ...), by 0.03 of their norm" in found.why
     assert found.evidence["distance"] == 0.03
 
 

@@ -107,7 +107,7 @@ def test_resolves():
 
 
 def test_it_says_where_gradients_differ():
-    after, equal = "gradients differ after all-reduce: ", ", though equal after all-reduce: "
+    after, equal = "gradients differ at the end of backward: ", ", though all-reduce had made them equal: "
     assert judge(GradientsNotSynchronised, audit(1, reduced_W=ONE)).why.startswith(after)
     assert equal in judge(GradientsNotSynchronised, audit(1, used_W=ONE)).why
     only_used = audit(1, used_W=ONE, audits=("used",))
