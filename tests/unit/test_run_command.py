@@ -175,3 +175,12 @@ def test_becoming_a_script(monkeypatch):
 def test_help_says_how_to_write_it(capsys):
     assert run.main(["--help"]) == 0
     assert "unisono run [options] -- CMD..." in capsys.readouterr().out
+
+
+def test_ignored_codes_add_up():
+    assert parse(["--ignore", "un101", "--ignore", "UN105", "--", "echo"]).options == {"--ignore": "UN101,UN105"}
+
+
+def test_an_unknown_code_is_refused():
+    with pytest.raises(UserError, match="UN999"):
+        parse(["--ignore", "UN999", "--", "echo"])

@@ -130,7 +130,7 @@ class BatchWatch:
         if fresh:
             self._candidate, *passed_over = fresh
             for pull in passed_over:
-                pull.used = True
+                pull.used, pull.sampler = True, None
         elif due:
             self._candidate = _pull(inputs, due)
 

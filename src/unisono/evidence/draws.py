@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from unisono.fingerprints import splitmix64
+
 MOST_KEPT = 1_024
-_MASK = (1 << 64) - 1
 
 
 class Draws:
@@ -60,10 +61,5 @@ def _at_one_level(counters: Sequence[Mapping[str, Any]]) -> list[set[int]]:
 
 
 def _is_kept(sample: int, level: int) -> bool:
-    """One in 2^level, by the last bits of a hash (the mixing function of splitmix64)."""
-    if not level:
-        return True
-    word = (sample + 0x9E3779B97F4A7C15) & _MASK
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
-    return not (word ^ (word >> 31)) & ((1 << level) - 1)
+    """One in 2^level, by the last bits of a hash."""
+    return not level or not splitmix64(sample) & ((1 << level) - 1)

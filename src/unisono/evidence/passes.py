@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from unisono.evidence.draws import Draws
@@ -68,9 +66,3 @@ class Passes:
             return None
         order = self._order[:length]
         return order == self._last_order[:length] and order != sorted(order)
-
-
-def hash_of(numbers: Sequence[Any]) -> int:
-    """The same in every process."""
-    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)

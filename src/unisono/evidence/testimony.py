@@ -12,9 +12,9 @@ from torch import Tensor
 
 from unisono.evidence.batchwatch import MASKS, Leaf, Pull
 from unisono.evidence.draws import Draws
-from unisono.evidence.passes import Passes, hash_of
+from unisono.evidence.passes import Passes
 from unisono.evidence.streams import consumed
-from unisono.fingerprints import digest, rows
+from unisono.fingerprints import digest, hash_of, rows
 from unisono.mailbox import Message
 from unisono.parcel import Parcel
 from unisono.signals import LocalSignal

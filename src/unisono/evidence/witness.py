@@ -18,10 +18,9 @@ from unisono.evidence.auditor import PARTS, Auditor, learning_rate, numbers_of
 from unisono.evidence.batchwatch import BatchWatch
 from unisono.evidence.loader_facts import sampler_facts
 from unisono.evidence.optimised import Optimised, describe
-from unisono.evidence.passes import hash_of
 from unisono.evidence.statement import Statement
 from unisono.evidence.streams import Snapshot, snapshot
-from unisono.fingerprints import fingerprint
+from unisono.fingerprints import fingerprint, hash_of
 from unisono.guard import guarded, shielded
 from unisono.integrations.wrapper import Wrapper
 from unisono.plan import Plan

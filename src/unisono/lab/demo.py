@@ -28,7 +28,7 @@ def show(fault: str, workers: int, out: str | None, width: int, colour: bool) ->
     runs = {"healthy": folder / "healthy", fault: folder / fault}
     _train(None, workers, runs["healthy"])
     _train(fault, workers, runs[fault])
-    told = [f"{name} run: {as_text(examine(path), width, colour)}" for name, path in runs.items()]
+    told = [f"== {name}\n{as_text(examine(path), width, colour)}" for name, path in runs.items()]
     curves = side_by_side({name: read_run(path).timeline() for name, path in runs.items()})
     return "\n\n".join([curves, *told])
 

@@ -170,3 +170,11 @@ def test_every_group_counts(model):
     optimizer = torch.optim.SGD(groups)
     assert [value for key, value in numbers_of(optimizer) if key == "lr"] == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert learning_rate(optimizer) == 0.0
+
+
+def test_state_that_workers_divide_among_them_is_not_compared(model, auditor):
+    optimizer = torch.optim.Adam(model.parameters())
+    step(model, optimizer)
+    assert auditor.state(optimizer, 0, 1) is not None
+    del optimizer.state[next(model.parameters())]
+    assert auditor.state(optimizer, 0, 1) is None

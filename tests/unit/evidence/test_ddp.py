@@ -103,3 +103,28 @@ def test_the_model_is_free_to_go(ddp):
     with ddp.no_sync():
         ddp(torch.ones(2, 3))
         assert not wrapper.will_sync()
+
+
+def test_a_forward_without_gradients_does_not_change_what_becomes_of_the_one_before(ddp):
+    wrapper = DDPWrapper(ddp)
+    ddp(torch.ones(4, 3))
+    wrapper.forward_passed()
+    with torch.no_grad():
+        ddp(torch.ones(4, 3))
+        wrapper.forward_passed()
+    assert not ddp.require_forward_param_sync, "DDP's own flag has changed"
+    assert wrapper.will_sync()
+    with ddp.no_sync():
+        ddp(torch.ones(4, 3))
+        wrapper.forward_passed()
+        assert not wrapper.will_sync()
+
+
+def test_after_a_join_nothing_is_promised_any_more(ddp):
+    wrapper = DDPWrapper(ddp)
+    assert wrapper.promises_equality()
+    ddp._join_config = ddp._join_config._replace(enable=True)
+    assert wrapper.joins()
+    ddp._join_config = ddp._join_config._replace(enable=False)
+    assert wrapper.joins()
+    assert not wrapper.promises_equality()

@@ -127,3 +127,12 @@ def test_an_optimizer_describes_itself_in_texts(model):
 def test_a_learning_rate_that_differs_in_the_seventh_digit_shows(model):
     rates = [describe(torch.optim.SGD(model.parameters(), lr=lr))["lr"] for lr in (0.1, 0.1000001)]
     assert rates[0] != rates[1]
+
+
+def test_what_an_optimizer_takes_up_later_is_taken_back(optimised, model):
+    first = torch.optim.SGD([*model["used"].parameters(), *model["idle"].parameters()])
+    train(optimised, model, first, LOOKED_AFTER + 2)
+    first.add_param_group({"params": list(model["forgotten"].parameters())})
+    told = train(optimised, model, first, steps=3)
+    assert "not optimised" not in told[0]["parameters"]
+    assert told[1:] == [{}, {}]

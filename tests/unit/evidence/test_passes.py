@@ -5,7 +5,8 @@ import random
 import pytest
 
 from unisono.evidence.draws import Draws
-from unisono.evidence.passes import LONG_ORDER, Passes, hash_of
+from unisono.evidence.passes import LONG_ORDER, Passes
+from unisono.fingerprints import hash_of
 
 
 def shuffled(seed, count=64):

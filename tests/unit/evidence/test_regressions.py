@@ -281,9 +281,18 @@ def test_evaluation_elsewhere_is_not_trained_on_and_not_kept(watch):
         (first,), *_ = watch.train(batch)
         assert first.loader == 0
         again, *_ = watch.train(batch)
-        assert all(pull.loader is None for pull in again), "a second pass over the batch"
+        assert all(pull.loader is None and pull.indices is None for pull in again), "a second pass over the batch"
     gc.collect()
     assert held() is None or watch.watch._latest.sampler is held()
+
+
+def test_evaluation_elsewhere_after_a_step_is_not_the_next_batch(watch):
+    evaluation = DataLoader(TensorDataset(torch.randn(20, 1), torch.arange(20)), batch_size=5)
+    for place, batch in enumerate(DataLoader(DATASET, batch_size=5)):
+        (pull,), *_ = watch.train(batch)
+        assert (pull.loader, pull.indices[0]) == (0, 5 * place)
+        for _ in evaluation:
+            pass
 
 
 def test_lists_of_batches_are_not_held(watch):
