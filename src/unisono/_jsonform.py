@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, make_dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
-INT64 = range(-(2**63), 2**63)
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
 LATEST_TIME = 1e11
 NON_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
@@ -21,6 +22,8 @@ class Codec(NamedTuple):
 
     write: Callable[[Any], str]
     read: Callable[[Any], Any]
+    usual: type | None = None
+    """Values of this very type need no reading: most of a run file is such values, and a call for each takes long."""
 
 
 def _quoted_if_not_finite(number: str) -> str:
@@ -65,7 +68,7 @@ def _write_rows(rows: tuple[tuple[float | None, ...], ...]) -> str:
 
 
 def _read_int(value: Any) -> int:
-    if type(value) is int and value in INT64:
+    if type(value) is int and LEAST_INT <= value <= MOST_INT:
         return value
     raise ValueError("should be a whole number of at most 64 bits")
 
@@ -79,7 +82,7 @@ def _read_bool(value: Any) -> bool:
 def _read_float(value: Any) -> float:
     if type(value) is float:
         return value
-    if type(value) is int and value in INT64:
+    if type(value) is int and LEAST_INT <= value <= MOST_INT:
         return float(value)
     if type(value) is str and value in NON_FINITE:
         return NON_FINITE[value]
@@ -106,9 +109,35 @@ def _checked_list(values: Any) -> list[Any]:
     raise ValueError("should be a list")
 
 
-# The usual type is let through without a call: most of a run file is lists of floats.
+# The usual type is let through without a call for each value: most of a run file is lists of floats.
 def _row_of(usual: type, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda row: tuple([v if type(v) is usual or v is None else read(v) for v in _checked_list(row)])
+    def read_row(row: Any) -> tuple[Any, ...]:
+        for value in _checked_list(row):
+            if type(value) is not usual:
+                return tuple([v if type(v) is usual or v is None else read(v) for v in row])
+        return tuple(row)
+
+    return read_row
+
+
+_read_floats = _row_of(float, _read_float)
+
+
+def _read_rows(rows: Any) -> tuple[tuple[Any, ...], ...]:
+    for row in _checked_list(rows):
+        if type(row) is not list:
+            raise ValueError("should be a list of lists")
+    for value in chain.from_iterable(rows):
+        if type(value) is not float:
+            return tuple([_read_floats(row) for row in rows])
+    return tuple(map(tuple, rows))
+
+
+def _read_ints(row: Any) -> tuple[int | None, ...]:
+    for value in _checked_list(row):
+        if type(value) is not int or not LEAST_INT <= value <= MOST_INT:
+            return tuple([None if v is None else _read_int(v) for v in row])
+    return tuple(row)
 
 
 def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -132,24 +161,29 @@ TIME = Codec(_write_time, _read_time)
 CODECS: dict[object, Codec] = {
     int: Codec(_write_int, _read_int),
     int | None: Codec(_write_int, _or_none(_read_int)),
-    float: Codec(_write_float, _read_float),
-    float | None: Codec(_write_float, _or_none(_read_float)),
-    bool: Codec(_write_bool, _read_bool),
-    bool | None: Codec(_write_bool, _or_none(_read_bool)),
+    float: Codec(_write_float, _read_float, usual=float),
+    float | None: Codec(_write_float, _or_none(_read_float), usual=float),
+    bool: Codec(_write_bool, _read_bool, usual=bool),
+    bool | None: Codec(_write_bool, _or_none(_read_bool), usual=bool),
     str: Codec(encode_plain, _read_text),
     tuple[str, ...]: Codec(encode_plain, each(_read_text)),
-    tuple[int | None, ...]: Codec(encode_plain, each(_or_none(_read_int))),
+    tuple[int | None, ...]: Codec(encode_plain, _read_ints),
     tuple[bool | None, ...]: Codec(encode_plain, _row_of(bool, _read_bool)),
-    tuple[float | None, ...]: Codec(_write_floats, _row_of(float, _read_float)),
-    tuple[tuple[float | None, ...], ...]: Codec(_write_rows, each(_row_of(float, _read_float))),
+    tuple[float | None, ...]: Codec(_write_floats, _read_floats),
+    tuple[tuple[float | None, ...], ...]: Codec(_write_rows, _read_rows),
     Mapping[str, str]: Codec(encode_plain, _mapping_of(_read_text)),
     Mapping[str, tuple[str | None, ...]]: Codec(encode_plain, _mapping_of(each(_or_none(_read_text)))),
-    Mapping[str, tuple[int | None, ...]]: Codec(encode_plain, _mapping_of(each(_or_none(_read_int)))),
+    Mapping[str, tuple[int | None, ...]]: Codec(encode_plain, _mapping_of(_read_ints)),
 }
 
 
 def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _thawed(cls: type[Any]) -> type[Any]:
+    """The same slots, not frozen: setting the many fields of a frozen class takes five times as long."""
+    return make_dataclass(cls.__name__, [f.name for f in fields(cls)], slots=True)
 
 
 class Form:
@@ -159,10 +193,12 @@ class Form:
         known = CODECS | dict(extra or {})
         hints = get_type_hints(cls)
         codecs = {f.name: TIME if f.name == "time" else known[hints[f.name]] for f in fields(cls)}
-        self._cls = cls
+        self._cls, self._thawed = cls, _thawed(cls)
         self._values = attrgetter(*codecs)
         self._writers = [(f',"{f.name}":', _default(f), codecs[f.name].write) for f in fields(cls)]
-        self._readers = {name: codec.read for name, codec in codecs.items()}
+        self._readers = {name: (at, codec.usual, codec.read) for at, (name, codec) in enumerate(codecs.items())}
+        self._defaults = [f.default for f in fields(cls)]
+        self._fresh = [(at, f) for at, f in enumerate(fields(cls)) if f.default_factory is not MISSING]
         self._required = {f.name for f in fields(cls) if _default(f) is MISSING}
 
     def write(self, record: Any, start: str = "") -> str:
@@ -177,19 +213,24 @@ class Form:
         """The record; `ValueError` says which field is bad."""
         if type(content) is not dict:
             raise ValueError("should be a JSON object")
-        missing = self._required - content.keys()
-        if missing:
-            raise ValueError(f"lacks {', '.join(sorted(missing))}")
-        return self._cls(**self._checked(content))
+        if not content.keys() >= self._required:
+            raise ValueError(f"lacks {', '.join(sorted(self._required - content.keys()))}")
+        record = self._thawed(*self._checked(content))
+        record.__class__ = self._cls
+        return record
 
-    def _checked(self, content: dict[str, Any]) -> dict[str, Any]:
-        values = {}
+    def _checked(self, content: dict[str, Any]) -> list[Any]:
+        """The values of all fields, in their order."""
+        values = self._defaults.copy()
+        for at, own in self._fresh:
+            values[at] = _default(own)
+        readers = self._readers
         key = ""
         try:
             for key, value in content.items():
-                read = self._readers.get(key)
-                if read is not None:
-                    values[key] = read(value)
+                if key in readers:
+                    at, usual, read = readers[key]
+                    values[at] = value if type(value) is usual else read(value)
         except ValueError as error:
             raise ValueError(f"{key} {error}") from None
         return values

@@ -46,6 +46,11 @@ class Diagnosis:
         ]
         return sorted(leading, key=lambda one: (one.state != "open", -SEVERITIES.index(one.severity), one.first_step))
 
+    @property
+    def suspicious(self) -> bool:
+        """Some rule would like to hear more."""
+        return any(rule.suspicious for rule in self._rules)
+
     def muted(self) -> dict[str, int]:
         """Codes that were ignored although their rule found something, with the first step."""
         cases = {rule.code: rule.case for rule in self._rules if rule.code in self.ignore}

@@ -24,7 +24,7 @@ def cosines(gram_WW: Tensor) -> Tensor:
     return (gram_WW / norm_W[:, None] / norm_W).clamp(-1, 1)
 
 
-def likeliest(gram_sketch_WW: Tensor, squared_norm_W: Tensor, iterations: int = 12) -> Tensor:
+def likeliest(gram_sketch_WW: Tensor, squared_norm_W: Tensor, iterations: int = 6) -> Tensor:
     """
     The most likely Gram matrix given the one of sketches and the exact norms (Li, Hastie and Church, "Improving random
     projections using marginal information", 2006): per pair a root of a cubic, by Newton from the sketches' own cosine.

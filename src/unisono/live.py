@@ -47,6 +47,10 @@ class LiveDiagnosis:
         self.findings = self._diagnosis.findings()
         return any(finding.at_least("warning") for finding in news)
 
+    @property
+    def suspicious(self) -> bool:
+        return self._diagnosis.suspicious
+
     def _is_ripe(self, finding: Finding) -> bool:
         step, now = self._diagnosis.scene.step, time.monotonic()
         noticed = self._noticed.setdefault(finding.code, (step, now))

@@ -21,6 +21,9 @@ from unisono.signals import LocalSignal, RollCall
 MATRIX_UP_TO = 8
 """Above this many workers, pairwise and group-by-worker values are kept only in bursts."""
 
+MATRICES_FIRST, MATRICES_EVERY = 500, 4
+"""Outside bursts they are kept at all of the first readings and at every fourth later one: they are most of a file."""
+
 AVERAGED = 50
 """Readings over which the noise scale is averaged: plainly up to here, exponentially after that."""
 
@@ -35,6 +38,7 @@ class Memory:
     """Share of the squared norm that is signal, averaged over the last readings."""
 
     readings: int = 0
+    heard: int = 0
     window: int | None = None
     window_steps: int = 0
     direction_WK: Tensor | None = None
@@ -46,7 +50,8 @@ class Memory:
 def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -> StepRecord:
     present = [signal for signal in roll.signal_W if signal is not None]
     cheap = _losses(roll) | _timing(roll, memory)
-    heard = _heard(roll, memory, burst) if any(signal.heard for signal in present) else {}
+    heard = _heard(roll, memory, _keeps_matrices(roll, memory, burst)) if any(one.heard for one in present) else {}
+    memory.heard += bool(heard)
     skipped = any(signal.skipped for signal in present)
     memory.skipped_steps += skipped
     return StepRecord(
@@ -60,6 +65,11 @@ def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -
         **heard,
         **compare(roll),
     )
+
+
+def _keeps_matrices(roll: RollCall, memory: Memory, burst: bool) -> bool:
+    often = memory.heard < MATRICES_FIRST or memory.heard % MATRICES_EVERY == 0
+    return burst or (often and len(roll.signal_W) <= MATRIX_UP_TO)
 
 
 def _losses(roll: RollCall) -> dict[str, Any]:
@@ -91,7 +101,7 @@ def _timing(roll: RollCall, memory: Memory) -> dict[str, Any]:
     }
 
 
-def _heard(roll: RollCall, memory: Memory, burst: bool) -> dict[str, Any]:
+def _heard(roll: RollCall, memory: Memory, matrices: bool) -> dict[str, Any]:
     square_W = torch.tensor([_square(signal) for signal in roll.signal_W], dtype=torch.float64)
     norm_W = [math.sqrt(square) for square in square_W.tolist()]
     known = [norm for norm in norm_W if not math.isnan(norm)]
@@ -104,9 +114,9 @@ def _heard(roll: RollCall, memory: Memory, burst: bool) -> dict[str, Any]:
         "grad_norm_cv": deviation / mean if mean > 0 else None,
         "nonfinite_W": _each(roll, lambda signal: signal.nonfinite if signal.heard else None),
     }
-    values |= _groups(roll, burst)
+    values |= _groups(roll, matrices)
     if len(norm_W) > 1:
-        values |= _agreement(roll, square_W, mean_square, memory, burst)
+        values |= _agreement(roll, square_W, mean_square, memory, matrices)
     return values
 
 
@@ -123,7 +133,7 @@ def _squared_norm_of_mean(roll: RollCall, square_W: Tensor) -> float | None:
 
 
 def _agreement(
-    roll: RollCall, square_W: Tensor, mean_square: float | None, memory: Memory, burst: bool
+    roll: RollCall, square_W: Tensor, mean_square: float | None, memory: Memory, matrices: bool
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if mean_square is not None:
@@ -135,13 +145,13 @@ def _agreement(
         else:
             mean_square = _known(float(gram_WW.sum()) / len(square_W) ** 2)
             values["grad_norm"] = None if mean_square is None else math.sqrt(mean_square)
-        values |= _directions(gram_WW, burst) | _window(roll, memory)
+        values |= _directions(gram_WW, matrices) | _window(roll, memory)
     if mean_square is not None:
         values |= _noise(square_W, mean_square, memory)
     return values
 
 
-def _directions(gram_WW: Tensor, burst: bool) -> dict[str, Any]:
+def _directions(gram_WW: Tensor, matrices: bool) -> dict[str, Any]:
     cos_WW = gram.cosines(gram_WW)
     apart = cos_WW[~torch.eye(len(cos_WW), dtype=torch.bool)]
     apart = apart[apart.isfinite()]
@@ -150,7 +160,7 @@ def _directions(gram_WW: Tensor, burst: bool) -> dict[str, Any]:
         "cos_mean": _float(gram.mean_pairwise(gram_WW)),
         "cos_min": float(apart.min()) if len(apart) else None,
     }
-    if burst or len(cos_WW) <= MATRIX_UP_TO:
+    if matrices:
         values["cos_WW"] = tuple(_floats(row) for row in cos_WW.tolist())
     return values
 
@@ -187,11 +197,11 @@ def _noise(square_W: Tensor, mean_square: float, memory: Memory) -> dict[str, An
     }
 
 
-def _groups(roll: RollCall, burst: bool) -> dict[str, Any]:
+def _groups(roll: RollCall, matrices: bool) -> dict[str, Any]:
     square_WG = [signal.squared_norm_G if signal is not None and signal.heard else None for signal in roll.signal_W]
     known = [square_G for square_G in square_WG if square_G is not None]
     values: dict[str, Any] = {"norm_G": tuple(math.sqrt(_mean(squares)) for squares in zip(*known, strict=True))}
-    if not burst and len(square_WG) > MATRIX_UP_TO:
+    if not matrices:
         return values
     values["norm_GW"] = tuple(
         tuple(None if square_G is None else math.sqrt(square_G[group]) for square_G in square_WG)

@@ -148,8 +148,7 @@ class Monitor:
         root = None
         if self._log is not None:
             log, complain = self._log, self._console.complain
-            tell = log.diagnosis.tell
-            root = Scribe(ranks, log.attempt, layout, log.write, log.met, tell, wrapper.plain_mean, complain)
+            root = Scribe(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
         quiet = self._console.complain if root is not None else _silence
         switchyard = Switchyard(connect, quiet)
         if self.world > 1:

@@ -9,11 +9,12 @@ from unisono.exchange import Exchange
 from unisono.inquiry import Inquiry
 from unisono.plan import AHEAD, Announcement, Budget
 from unisono.records import StepRecord
-from unisono.schedule import WINDOW
+from unisono.schedule import BURST
 from unisono.signals import RollCall
 
 SHORTEST_RETRY, LONGEST_RETRY = 2.0, 60.0
-FEWEST_STEPS_BETWEEN_INTERVALS = 8 * WINDOW
+FEWEST_STEPS_BETWEEN_INTERVALS = 512
+STEPS_BETWEEN_SUSPICIONS = 10 * BURST
 
 
 class Planner:
@@ -26,6 +27,7 @@ class Planner:
         self._processor = time.thread_time()
         self._retry_at, self._retry_after = 0.0, SHORTEST_RETRY
         self._lost = False
+        self._suspected_at = -STEPS_BETWEEN_SUSPICIONS
 
     def after(self, roll: RollCall, record: StepRecord, exchange: Exchange) -> None:
         """A step has been written down."""
@@ -44,13 +46,19 @@ class Planner:
         for question in self._inquiry.about(record, start):
             self._announce(question, exchange)
 
+    def look_closer(self, exchange: Exchange) -> None:
+        """A rule would like to hear more; not so often that listening costs more than its budget."""
+        if self._last_step - self._suspected_at >= STEPS_BETWEEN_SUSPICIONS:
+            self._suspected_at = self._last_step
+            self.suspect(exchange)
+
     def suspect(self, exchange: Exchange, keep: bool = False) -> None:
         """Listen closely for a while; on a finding every rank also keeps its last steps."""
         start = self._soon(exchange)
         if keep:
             self._announce(Announcement(start=start, keep=True), exchange)
         if not exchange.plan.in_burst(start):
-            self._announce(Announcement(start=start, end=start + WINDOW), exchange)
+            self._announce(Announcement(start=start, end=start + BURST), exchange)
 
     def directions_arrived(self) -> None:
         self._retry_after = SHORTEST_RETRY

@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 LONGEST_INTERVAL = 500
-WINDOW = 64
+WINDOW = 32
+"""Listened steps over which directions are summed: an alarm about them takes two windows."""
+
+BURST = 64
+"""Steps that are all listened to after a suspicion."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from unisono.attendance import Attendance
 from unisono.directions import Format
 from unisono.evidence.assembly import Assembly
 from unisono.exchange import TURN, UNASKED, Exchange
+from unisono.live import LiveDiagnosis
 from unisono.mailbox import GREETING_PATIENCE, Letter
 from unisono.metrics import Memory, measure
 from unisono.planner import Planner
@@ -39,18 +40,16 @@ class Scribe:
         layout: Format,
         write: Callable[[Record], None],
         met: Callable[[dict[int, dict[str, Any]]], None],
-        tell: Callable[..., bool],
+        diagnosis: LiveDiagnosis,
         plain_mean: Callable[[], bool],
         complain: Callable[[str], None],
     ) -> None:
-        """
-        :param tell: Tells the user of new findings; whether there were any.
-        """
         self._ranks, self._world = ranks, len(ranks)
         self.book = Rollbook(self._world)
         self.last_step = -1
         self._attempt, self._layout = attempt, layout
-        self._write, self._met, self._tell, self._plain_mean, self._complain = write, met, tell, plain_mean, complain
+        self._write, self._met, self._plain_mean, self._complain = write, met, plain_mean, complain
+        self._diagnosis = diagnosis
         self._memory = Memory()
         self._assembly = Assembly(self._world, attempt)
         self._attendance = Attendance()
@@ -68,8 +67,10 @@ class Scribe:
             self._watch_ranks(exchange)
         all_present = len(self.book.expected) == self._world and not self.book.silent()
         self._planner.reopen_directions(exchange, all_present)
-        if self._tell():
+        if self._diagnosis.tell():
             self._planner.suspect(exchange, keep=True)
+        elif self._diagnosis.suspicious:
+            self._planner.look_closer(exchange)
 
     def _write_down(self, exchange: Exchange, everything: bool = False) -> None:
         """Evidence first: what a step shows may be explained by it."""
@@ -100,7 +101,7 @@ class Scribe:
             time.sleep(TURN / 4)
         self._introduce(exchange)
         self._write_down(exchange, everything=True)
-        self._tell(last=True)
+        self._diagnosis.tell(last=True)
         exchange.lost += self.book.late
 
     def _has_reason_to_look(self, exchange: Exchange) -> bool:

@@ -6,18 +6,19 @@ from pathlib import Path
 import pytest
 
 from launch import launch, torchrun
-from unisono.lab.faults import FAULTS
+from unisono.lab.faults import EXACT
 from unisono.report.checkup import examine
 
-JOB = Path(__file__).parents[1] / "jobs" / "exact_faults.py"
+JOB = Path(__file__).parents[2] / "src" / "unisono" / "lab" / "real_job.py"
+HEALTHY_JOB = Path(__file__).parents[1] / "jobs" / "healthy.py"
 WORKERS, SEEDS = 4, 20
 STEPS_PER_EPOCH = 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", EXACT)
 def test_fault_is_found(name, tmp_path):
-    outcome = launch(torchrun(WORKERS, JOB, SEEDS, name), env={"RESULTS": tmp_path}, timeout=400)
+    outcome = launch(torchrun(WORKERS, JOB, name, tmp_path, *range(SEEDS)), timeout=400)
     assert outcome.returncode == 0, outcome
     wrong = {seed: what for seed in range(SEEDS) if (what := verdict(name, seed, tmp_path))}
     assert not wrong, wrong
@@ -25,7 +26,7 @@ def test_fault_is_found(name, tmp_path):
 
 @pytest.mark.slow
 def test_the_honest_job_is_healthy(tmp_path):
-    outcome = launch(torchrun(WORKERS, JOB, SEEDS, "honest"), env={"RESULTS": tmp_path}, timeout=400)
+    outcome = launch(torchrun(WORKERS, JOB, "honest", tmp_path, *range(SEEDS)), timeout=400)
     assert outcome.returncode == 0, outcome
     for seed in range(SEEDS):
         assert [found for found in examine(tmp_path / f"honest-{seed}").findings if found.at_least("warning")] == []
@@ -33,7 +34,7 @@ def test_the_honest_job_is_healthy(tmp_path):
 
 @pytest.mark.slow
 def test_three_models_are_healthy(tmp_path):
-    outcome = launch(torchrun(WORKERS, JOB.with_name("healthy.py"), 5), env={"RESULTS": tmp_path}, timeout=600)
+    outcome = launch(torchrun(WORKERS, HEALTHY_JOB, 5), env={"RESULTS": tmp_path}, timeout=600)
     assert outcome.returncode == 0, outcome
     runs = sorted(path.parent for path in tmp_path.glob("*/run.jsonl"))
     assert len(runs) == 15
@@ -45,7 +46,7 @@ def test_three_models_are_healthy(tmp_path):
 
 def verdict(name, seed, folder):
     """What is wrong with the diagnosis; empty if it is right."""
-    fault, facts = FAULTS[name], said(name, seed, folder)
+    fault, facts = EXACT[name], said(name, seed, folder)
     grave = [finding for finding in examine(folder / f"{name}-{seed}").findings if finding.at_least("warning")]
     codes = [finding.code for finding in grave]
     if codes != [fault.code]:
@@ -62,7 +63,7 @@ def verdict(name, seed, folder):
 
 def said(name, seed, folder):
     facts = [json.loads((folder / f"{name}-{seed}.{rank}.json").read_text()) for rank in range(WORKERS)]
-    guilty = [facts[0]["victim"]] if FAULTS[name].on in ("victim", "pair") else range(WORKERS)
+    guilty = [facts[0]["victim"]] if EXACT[name].on in ("victim", "pair") else range(WORKERS)
     assert all(facts[rank]["fired"] for rank in guilty), facts
     return facts
 
@@ -75,7 +76,7 @@ def ranks(on, victim):
 def begins(name, starts_at):
     if name in ("stale-shuffle", "stale-shuffle-on-one-rank"):
         return STEPS_PER_EPOCH
-    return starts_at if FAULTS[name].late else 0
+    return starts_at if EXACT[name].late else 0
 
 
 def delay(name):

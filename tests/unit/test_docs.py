@@ -2,9 +2,12 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+
+from unisono.lab.results import as_text, load
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -31,3 +34,10 @@ def test_figures_are_those_of_the_evidence():
     assert f"{listening['milliseconds_per_reading']:.1f} ms" in page
     assert f"{listening['milliseconds_per_step']:.0f} ms" in page
     assert listening["command"] in page
+
+
+def test_the_results_of_the_detection_benchmark_are_those_of_the_evidence():
+    page, tally = (ROOT / "docs" / "detection.md").read_text(), load(EVIDENCE)
+    script = runpy.run_path(str(EVIDENCE / "detection.py"))
+    assert f"```\n{as_text(tally)}\n```" in page
+    assert script["rendered"](page, tally) == page, "run docs/evidence/detection.py"

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.history import Blocks, Peers, Window, gaps_to_others, median, medians_of_others, scatter
+from unisono.history import (
+    Blocks,
+    Opposition,
+    Peers,
+    Relation,
+    Window,
+    _peers,
+    gaps_to_others,
+    median,
+    medians_of_others,
+    scatter,
+)
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=40)
 
@@ -63,7 +74,7 @@ def test_blocks():
 def heard(peers, readings, offset_W, seed=0):
     rng = random.Random(seed)
     for _ in range(readings):
-        peers.add([rng.gauss(offset, 1) for offset in offset_W])
+        peers.add([rng.gauss(offset, 1) for offset in offset_W], step=peers.readings)
     return peers
 
 
@@ -80,39 +91,112 @@ def test_peers_that_are_alike(workers, seed):
 @pytest.mark.parametrize("offset", [2, -2, 1.5])
 def test_the_outlier_among_peers(workers, offset):
     peers = heard(Peers(workers, least=0.1), 400, [0, offset] + [0] * (workers - 2))
-    assert peers.outlier() == 1
+    assert peers.outliers() == [1]
     assert peers.level(1) == pytest.approx(offset, abs=0.8)
 
 
 def test_three_extreme_readings_are_enough():
     peers = heard(Peers(3, least=0.1), 100, [0, 0, 0])
     heard(peers, 2, [0, 50, 0])
-    assert peers.outlier() is None
+    assert peers.outliers() == []
     heard(peers, 1, [0, 50, 0])
-    assert peers.outlier() == 1
+    assert peers.outliers() == [1]
 
 
 def test_nobody_is_judged_before_enough_was_heard():
-    assert heard(Peers(3, least=0.1), 10, [0, 50, 0]).outlier() is None
+    assert heard(Peers(3, least=0.1), 10, [0, 50, 0]).outliers() == []
 
 
-def test_two_on_the_same_side_are_no_single_outlier():
-    peers = heard(Peers(6, least=0.1), 300, [0, 3, 3, 0, 0, 0])
-    assert peers.apart() == [1, 2]
-    assert peers.outlier() is None
+def test_two_of_six_are_outliers_and_three_are_not():
+    assert heard(Peers(6, least=0.1), 300, [0, 3, 3, 0, 0, 0]).outliers() == [1, 2]
+    assert heard(Peers(6, least=0.1), 300, [0, 3, 3, 3, 0, 0]).outliers() == []
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_since_is_near_the_change(workers):
+    peers = heard(Peers(workers, least=0.1), 200, [0] * workers)
+    heard(peers, 150, [0, 2] + [0] * (workers - 2), seed=1)
+    assert 195 <= peers.since(1) <= 230
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_readings_that_repeat_each_other_count_less(workers):
+    """Stretches of eight readings at levels of their own: interchangeable, but not independent."""
+    rng, peers = random.Random(0), Peers(workers, least=0.1)
+    for stretch in range(200):
+        levels = [rng.gauss(0, 3) for _ in range(workers)]
+        for place in range(8):
+            peers.add([rng.gauss(level, 1) for level in levels], step=8 * stretch + place)
+            assert not peers.alarmed
+
+
+def test_a_suspicion_comes_before_the_alarm():
+    peers = heard(Peers(4, least=0.1), 200, [0] * 4)
+    assert not peers.suspicious
+    suspected = alarmed = None
+    for step in range(200, 400):
+        heard(peers, 1, [0, 1, 0, 0], seed=step)
+        suspected = step if suspected is None and peers.suspicious else suspected
+        alarmed = step if alarmed is None and peers.alarmed else alarmed
+    assert suspected < alarmed
+
+
+def test_false_alarms_are_as_rare_as_promised(monkeypatch):
+    """With a chance of one in ten for a whole run, at most one run in ten may raise an alarm."""
+    monkeypatch.setattr(_peers, "CHANCE", 0.1)
+    runs = [heard(Watched(4, least=0.01, sudden=False), 400, [0] * 4, seed) for seed in range(60)]
+    assert sum(run.ever for run in runs) <= 12
+
+
+class Watched(Peers):
+    ever = False
+
+    def add(self, value_W, step):
+        super().add(value_W, step)
+        self.ever = self.ever or self.alarmed
+
+
+def test_what_a_loss_explains_is_no_difference():
+    """Norms follow losses; without that part the rest is small."""
+    rng, relation = random.Random(0), Relation()
+    for _ in range(300):
+        loss_W = [rng.gauss(0, 1) for _ in range(4)]
+        rest_W = relation.rest([0.8 * loss + rng.gauss(0, 0.1) for loss in loss_W], loss_W)
+    assert relation.slope == pytest.approx(0.8, abs=0.05)
+    assert scatter(rest_W) < 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_worker_that_points_the_other_way(seed):
+    rng, opposition = random.Random(seed), Opposition(4)
+    for window in range(12):
+        opposition.add([rng.gauss(0.4, 0.12) for _ in range(4)], 32 * window)
+        assert not opposition.alarmed
+    for window in range(12, 16):
+        opposition.add(
+            [rng.gauss(0.3, 0.12), rng.gauss(-0.6, 0.12), *(rng.gauss(0.3, 0.12) for _ in "23")], 32 * window
+        )
+    assert opposition.outliers() == [1]
+    assert opposition.since(1) >= 11 * 32
+
+
+def test_sums_that_all_oppose_each_other_are_healthy():
+    rng, opposition = random.Random(0), Opposition(4)
+    for window in range(500):
+        opposition.add([rng.gauss(-0.4, 0.12) for _ in range(4)], 32 * window)
+        assert not opposition.alarmed
 
 
 def test_levels_of_their_own_are_no_outlier():
     peers = Peers(3, least=0.1)
-    for _ in range(500):
-        peers.add([0.0, 1.0, 9.0])
+    for step in range(500):
+        peers.add([0.0, 1.0, 9.0], step)
     assert peers.apart()
-    assert peers.outlier() is None
+    assert peers.outliers() == []
 
 
 def test_less_than_the_least_difference():
     peers = Peers(4, least=0.1)
-    for _ in range(500):
-        peers.add([0.0, 0.0, 0.0, 0.05])
-    assert peers.apart() == []
-    assert not peers.alarmed
+    for step in range(500):
+        peers.add([0.0, 0.0, 0.0, 0.05], step)
+    assert peers.apart() == peers.outliers() == []

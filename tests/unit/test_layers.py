@@ -39,7 +39,11 @@ FLOORS = (
     {"monitor"},
     {"attaching"},
     {"autoattach"},
-    {"startup", "lab.faults", "lab", "bench", "trial", "testing"},
+    {
+        *("startup", "lab", "bench", "trial", "testing"),
+        *("lab.faults", "lab.lengths", "lab.launching", "lab.real_runs", "lab.demo"),
+        *("lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures"),
+    },
     {"commands"},
     {"cli"},
     {"__main__", "__init__"},
@@ -48,7 +52,9 @@ FLOORS = (
 TORCH_FREE = {
     "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
     "finding", "history", "rules", "diagnosis", "report", "settings", "trial", "testing",
-    "lab.faults", "startup", "commands", "cli", "__main__", "__init__",
+    "lab.faults", "lab.lengths", "lab.launching", "lab.real_runs", "lab.demo",
+    "lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures",
+    "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip
 
 # Imported in a process where `import torch` fails.
@@ -202,7 +208,7 @@ import sys
 
 class NoTorch:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "numpy", "pyarrow"):
+        if name.partition(".")[0] in ("torch", "numpy", "pyarrow", "matplotlib"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, NoTorch())

@@ -128,3 +128,11 @@ def test_large_worlds_store_no_matrix_outside_bursts():
     assert measured(call).cos_WW == ()
     assert len(measure(call, Memory(), 1, burst=True).cos_WW) == 9
     assert len(measured(call).norm_G) == 1
+
+
+def test_matrices_are_kept_less_often_later():
+    call, memory = roll(torch.randn(2, 1024)), Memory()
+    kept = [bool(measure(call, memory, 1).norm_GW) for _ in range(520)]
+    assert all(kept[:500])
+    assert sum(kept[500:]) == 5
+    assert measure(call, memory, 1, burst=True).norm_GW

@@ -49,18 +49,18 @@ def test_many_bursts_take_bounded_memory():
     assert plan.hears(99_901)
 
 
-@pytest.mark.parametrize(("interval", "length"), [(1, 64), (5, 320)])
-def test_a_window_holds_64_heard_steps(interval, length):
+@pytest.mark.parametrize(("interval", "length"), [(1, 32), (5, 160)])
+def test_a_window_holds_32_heard_steps(interval, length):
     plan = Plan(every(interval))
     steps = heard(plan, range(4 * length))
     windows = [plan.window(step) for step in steps]
     assert sorted(set(windows)) == [0, length, 2 * length, 3 * length]
-    assert all(windows.count(window) == 64 for window in set(windows))
+    assert all(windows.count(window) == 32 for window in set(windows))
 
 
 def test_windows_never_mix_intervals():
     plan = Plan(every(1).until(100).then(every(10)))
-    assert plan.window(99) == 64
+    assert plan.window(99) == 96
     assert plan.window(100) == 100
 
 

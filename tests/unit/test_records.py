@@ -2,7 +2,7 @@ import json
 import math
 import random
 import struct
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from typing import get_type_hints
 
 import pytest
@@ -108,6 +108,12 @@ def test_a_line_is_one_line_of_ascii_json_with_its_type_first(record):
     assert next(iter(json.loads(line).items())) == ("type", record.kind)
 
 
+def test_a_record_that_was_read_is_frozen():
+    step = from_line(STEP + "}")
+    with pytest.raises(FrozenInstanceError):
+        step.step = 6
+
+
 def test_what_is_not_known_is_left_out():
     assert json.loads(to_line(StepRecord(1, 5, 1.5))) == {"type": "step", "attempt": 1, "step": 5, "time": 1.5}
 
@@ -207,10 +213,18 @@ BAD_LINES = {
     "number for list": STEP + ',"loss_W":1.5}',
     "object for list": STEP + ',"loss_W":{}}',
     "text in list": STEP + ',"loss_W":["x"]}',
+    "bool in list": STEP + ',"loss_W":[0.5,true]}',
+    "bool among ints": STEP + ',"samples_W":[1,true]}',
+    "bool in matrix": STEP + ',"cos_WW":[[1.5,true],[1.5,1.5]]}',
+    "null for a row": STEP + ',"cos_WW":[[1.5,1.5],null]}',
+    "too large an integer in list": STEP + ',"loss_W":[0.5,9223372036854775808]}',
+    "too large an integer among ints": STEP + ',"samples_W":[1,-9223372036854775809]}',
     "list in list": STEP + ',"loss_W":[[1.5]]}',
     "flat matrix": STEP + ',"cos_WW":[1.5]}',
     "ragged matrix": STEP + ',"cos_WW":[[1.5,2.5],[1.5]]}',
     "workers disagree": STEP + ',"loss_W":[1.5],"norm_W":[1.5,2.5]}',
+    "rows disagree with workers": STEP + ',"loss_W":[1.5],"norm_GW":[[1.5,2.5]]}',
+    "empty row": STEP + ',"cos_WW":[[]]}',
     "groups disagree": STEP + ',"norm_G":[1.5],"norm_GW":[[1.5],[2.5]]}',
     "NaN literal": STEP + ',"loss_mean":NaN}',
     "Infinity literal": STEP + ',"loss_W":[-Infinity]}',
@@ -220,6 +234,13 @@ BAD_LINES = {
     "100,000 brackets": "[" * 100_000,
     "deep in an unknown key": STEP + ',"new":' + "[" * 100_000 + "]" * 100_000 + "}",
     "key twice": STEP + ',"step":6}',
+    "key twice, with a space": STEP + ',"step" :6}',
+    "key twice, spelt otherwise": STEP + ',"st\\u0065p":6}',
+    "key twice, beside a colon": '{"type":"note","attempt":1,"step":5,"step":5,"time":1.5,"text":"a:b"}',
+    "key twice in a worker": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":'
+    '[{"rank":0,"rank":1,"host":"a","pid":7,"device":"cpu"}]}',
+    "key twice in a mapping": '{"type":"facts","attempt":1,"step":5,"time":1.5,"topic":"m","same":{"a":"1","a":"1"}}',
+    "key twice in an unknown key": STEP + ',"new":{"a":1,"a":1}}',
     "time out of range": '{"type":"step","attempt":1,"step":5,"time":1e300}',
     "time not finite": '{"type":"step","attempt":1,"step":5,"time":"nan"}',
     "workers no list": '{"type":"attempt","attempt":1,"time":1.5,"world":1,"first_step":0,"workers":5}',

@@ -11,11 +11,13 @@ COMMANDS = {
         "explain": "what a finding means, what causes it, and what to do",
     },
     "analysis": {
+        "scaling": "how noisy the gradients are, and what more workers would bring",
         "batches": "the batches that stood out, for data curation",
         "export": "the records of a run as a table",
     },
     "project": {
         "demo": "train on this machine, once healthy and once with a silent fault, and compare",
+        "lab": "faults on demand, and the benchmark of what is found",
     },
 }
 """By group, with the line shown in `unisono --help`; here so that neither help nor version imports a command."""

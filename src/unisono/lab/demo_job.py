@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import gc
-import sys
 
-import torch
 import torch.distributed as dist
 
-from unisono.lab.faulty_jobs import JOBS
 from unisono.lab.honest_job import Job
+from unisono.lab.jobs import JOBS
+from unisono.lab.lengths import length_in_demo
+from unisono.lab.processes import process_group, say_progress
 
-LATE_FAULTS_BEGIN = 60
+SAYS_EVERY = 16
 
 
-def train(fault: str | None) -> None:
-    job = (JOBS[fault] if fault else Job)(starts_at=LATE_FAULTS_BEGIN)
+def train(fault: str, healthy: bool) -> None:
+    length = length_in_demo(fault)
+    job = (Job if healthy else JOBS[fault])(
+        samples=length.samples,
+        batch=length.batch,
+        epochs=length.epochs(dist.get_world_size()),
+        starts_at=length.starts_at,
+    )
     for step, steps in job.train(job.wrapped()):
-        if dist.get_rank() == 0 and (step % 16 == 0 or step == steps):
-            sys.stdout.write(f"{step}/{steps}\n")
-            sys.stdout.flush()
+        if step % SAYS_EVERY == 0 or step == steps:
+            say_progress(step, steps)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fault", choices=JOBS)
-    fault = parser.parse_args().fault
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    train(fault)
-    dist.barrier()
-    # The model has to be gone before the group: gloo's tear-down deadlocks otherwise.
-    gc.collect()
-    dist.destroy_process_group()
+    parser.add_argument("fault", choices=JOBS)
+    parser.add_argument("--healthy", action="store_true", help="as long as with the fault, and without it")
+    args = parser.parse_args()
+    with process_group():
+        train(args.fault, args.healthy)
 
 
 if __name__ == "__main__":

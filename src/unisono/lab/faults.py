@@ -1,8 +1,9 @@
-"""The exact faults that the lab can put into its honest job, by name, and what unisono should say of each."""
+"""The faults that the lab can put into a training job, by name, and what unisono should say of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,30 @@ class Fault:
     late: bool = False
     """It begins in the middle of the run rather than at its start."""
 
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Other codes under which it may be found, each with its first cause."""
 
-FAULTS = {
+    harmless: bool = False
+    """Nothing should be said: it changes less than any two batches differ."""
+
+    @property
+    def undecidable(self) -> bool:
+        """Of two workers: they only differ from each other, and neither from its own past."""
+        return self.on == "victim" and self.code in ("UN501", "UN105")
+
+    def accepts(self, code: str) -> bool:
+        return code == self.code or code in self.also
+
+    def is_cause(self, code: str, cause: str) -> bool:
+        return cause == (self.cause if code == self.code else self.also.get(code))
+
+    def named(self, victim: int, workers: int) -> tuple[int, ...]:
+        """The ranks that a finding should name. Of two workers only exact evidence can name one."""
+        named = {"all": range(workers), "pair": (victim - 1, victim), "victim": (victim,), "nobody": ()}
+        return tuple(named[self.on])
+
+
+EXACT = {
     "duplicated-data": Fault("UN101", "sampler-rank", "every worker's sampler is told that it is rank 0"),
     "duplicated-pair": Fault("UN101", "sampler-rank", "one worker's sampler is told the rank of another", on="pair"),
     "overlapping-shards": Fault(
@@ -57,3 +80,77 @@ FAULTS = {
     ),
     "nan-on-one-rank": Fault("UN404", "bad-sample", "one worker's batch gives NaN", on="victim", late=True),
 }
+"""Exact evidence tells these, within two readings."""
+
+STATISTICAL = {
+    "gradient-x1.1": Fault(
+        "UN501", "different-computation", "one worker's gradient is a tenth too long", "victim", True
+    ),
+    "gradient-x1.3": Fault(
+        "UN501", "different-computation", "one worker's gradient is 1.3 times too long", "victim", True
+    ),
+    "gradient-x2": Fault("UN501", "different-computation", "one worker's gradient is twice too long", "victim", True),
+    "gradient-x10": Fault(
+        "UN501", "different-computation", "one worker's gradient is ten times too long", "victim", True
+    ),
+    "sign-flip": Fault("UN501", "different-computation", "one worker's gradient has the wrong sign", "victim", True),
+    "zero-gradient": Fault("UN501", "faulty-device", "one worker's gradient is zero", "victim", True),
+    "gradient-noise": Fault(
+        "UN501", "faulty-device", "noise as long as the gradient itself is added on one worker", "victim", True
+    ),
+    "bit-30": Fault(
+        "UN401",
+        "faulty-device",
+        "the highest exponent bit of one number of one gradient is flipped, once",
+        "victim",
+        True,
+        {"UN404": "bad-sample", "UN104": "bad-sample"},
+    ),
+    "bit-10": Fault(
+        "", "", "a middle bit of one number of one gradient is flipped, once", "nobody", True, harmless=True
+    ),
+    "wrong-labels-25": Fault("UN105", "different-data", "a quarter of one worker's labels is wrong", "victim", True),
+    "wrong-labels-50": Fault("UN105", "different-data", "half of one worker's labels is wrong", "victim", True),
+    "wrong-labels-100": Fault("UN105", "different-data", "all of one worker's labels are wrong", "victim", True),
+    "scaled-inputs": Fault(
+        "UN105",
+        "different-data",
+        "one worker's inputs are not normalised",
+        "victim",
+        True,
+        {"UN501": "data-of-another-kind"},
+    ),
+    "easy-shard": Fault(
+        "UN105",
+        "different-data",
+        "half of one worker's samples is padding",
+        "victim",
+        True,
+        {"UN501": "data-of-another-kind"},
+    ),
+    "toxic-batch": Fault(
+        "UN104", "bad-sample", "one batch of one worker is garbage", "victim", True, {"UN401": "bad-data"}
+    ),
+    "learning-rate-too-high": Fault(
+        "UN401", "learning-rate", "the learning rate is far too high from a step on", "nobody", True
+    ),
+    "oscillation": Fault(
+        "UN403", "learning-rate", "the learning rate is at the edge of what is stable", "nobody", True
+    ),
+    "momentum-contaminated": Fault(
+        "UN401",
+        "momentum",
+        "one step's gradients are a thousand times too long; the momentum remembers",
+        "nobody",
+        True,
+    ),
+    "poor-initialisation": Fault("UN402", "initialisation", "the first weights are far too small", "nobody"),
+    "deep-post-ln": Fault(
+        "UN402", "architecture", "twelve blocks, normalised after each layer, without a warm-up", "nobody"
+    ),
+    "underflow": Fault("UN402", "underflow", "gradients in float16 are too small for it", "nobody", True),
+    "throttled": Fault("UN503", "slow-device", "one worker needs half as long again", "victim", True),
+}
+"""Statistics tell these, after some readings."""
+
+FAULTS = EXACT | STATISTICAL

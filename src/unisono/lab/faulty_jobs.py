@@ -119,15 +119,15 @@ class ClippingOnOneRank(Job):
 
 
 class NanOnOneRank(Job):
-    def batch_of(self, step: int, features: Tensor) -> Tensor:
+    def batch_of(self, step: int, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if self.is_victim and step == self.starts_at:
             self.fired += 1
             features = features.clone()
             features[0, 0] = torch.nan
-        return features
+        return features, labels
 
 
-JOBS: dict[str, type[Job]] = {
+EXACT_JOBS: dict[str, type[Job]] = {
     "duplicated-data": DuplicatedData,
     "duplicated-pair": DuplicatedPair,
     "overlapping-shards": OverlappingShards,

@@ -76,8 +76,8 @@ class Job:
     def begin_epoch(self, loader: DataLoader[Any], epoch: int) -> None:
         loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
 
-    def batch_of(self, step: int, features: Tensor) -> Tensor:
-        return features
+    def batch_of(self, step: int, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return features, labels
 
     def synchronising(self, model: Model, step: int) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -97,7 +97,7 @@ class Job:
             self.begin_epoch(loader, epoch)
             for place, (features, labels) in enumerate(loader):
                 step = epoch * len(loader) + place
-                self.step(model, optimizer, self.batch_of(step, features), labels, step)
+                self.step(model, optimizer, *self.batch_of(step, features, labels), step)
                 yield step + 1, self.epochs * len(loader)
 
     def step(self, model: Model, optimizer: torch.optim.Optimizer, features: Tensor, labels: Tensor, step: int) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Sized
 from dataclasses import fields
+from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeAlias, cast, get_args
 
 from unisono._jsonform import Codec, Form, each
@@ -49,7 +51,7 @@ def from_line(text: str) -> Record | None:
 
     Raises `ValueError` with a short reason for everything else.
     """
-    content = _parse(text)
+    content = _parsed(text)
     kind = content.get("type") if type(content) is dict else None
     if type(kind) is not str:
         raise ValueError("should be a JSON object with a type")
@@ -61,9 +63,13 @@ def from_line(text: str) -> Record | None:
     return record
 
 
-def _parse(text: str) -> Any:
+def _parsed(text: str) -> Any:
     try:
-        return _DECODER.decode(text)
+        content = _LENIENT.decode(text)
+        # As many colons as keys: the object is flat, and no key was there twice.
+        if type(content) is dict and len(content) == text.count(":"):
+            return content
+        return _STRICT.decode(text)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
 
@@ -80,6 +86,15 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _check_shapes(record: StepRecord) -> None:
+    groups = set(map(len, filter(None, _of_groups(record))))
+    workers = set(map(len, filter(None, _of_workers(record))))
+    workers.update(map(len, chain.from_iterable(_matrices(record))))
+    if len(groups) > 1 or len(workers) > 1:
+        _refuse_shape(record)
+
+
+def _refuse_shape(record: StepRecord) -> None:
+    """Goes through the fields one by one to name the first that does not fit."""
     sizes: dict[str, int] = {}
     for name, outer, inner in _SHAPES:
         values = getattr(record, name)
@@ -101,5 +116,10 @@ _WORKER_LIST = Codec(
     read=each(_WORKERS.read),
 )
 _FORMS = {kind: Form(cls, {tuple[WorkerFacts, ...]: _WORKER_LIST}) for kind, cls in RECORD_TYPES.items()}
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder(parse_constant=_refuse_constant)
+_STRICT = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
 _SHAPES = [(f.name, *shape.groups()) for f in fields(StepRecord) if (shape := re.search("_([WG])([WG]?)$", f.name))]
+_of_workers = attrgetter(*(name for name, outer, _ in _SHAPES if outer == "W"))
+_of_groups = attrgetter(*(name for name, outer, _ in _SHAPES if outer == "G"))
+_matrices = attrgetter(*(name for name, _, inner in _SHAPES if inner))
+"""Every matrix has workers as its columns."""

@@ -85,6 +85,11 @@ class Rule:
         self.checks = 0
         self._last_good: int | None = None
 
+    @property
+    def suspicious(self) -> bool:
+        """Something may be going on: worth listening more closely, no word yet."""
+        return False
+
     @classmethod
     def title(cls) -> str:
         return (cls.__doc__ or cls.slug).strip()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.records import AttemptRecord, FactsRecord
+from unisono.rules._course import Course
 
 MOST_LOADERS = 32
 
@@ -18,24 +19,30 @@ class Scene:
         """The newest step."""
 
         self.steps = 0
+        self.course = Course()
         self._facts: dict[str, FactsRecord] = {}
         self._loaders: dict[str | None, FactsRecord] = {}
         self._places: dict[int, str] = {}
 
     def see(self, record: Any) -> None:
-        if record.kind == "attempt":
-            self.attempt = record
-            self._facts.clear()
-            self._loaders.clear()
-            known = [worker for worker in record.workers if worker.host]
-            self._places |= {worker.rank: f"{worker.host} {worker.device}" for worker in known}
+        if record.kind == "step":
+            self.step = max(self.step, record.step)
+            self.steps += 1
+            self.course.follow(record)
+        elif record.kind == "attempt":
+            self._begin(record)
         elif record.kind == "facts":
             self._facts[record.topic] = record
             if record.topic == "loader":
                 self._loaders = dict([*self._loaders.items(), (record.same.get("number"), record)][-MOST_LOADERS:])
-        elif record.kind == "step":
-            self.step = max(self.step, record.step)
-            self.steps += 1
+
+    def _begin(self, attempt: AttemptRecord) -> None:
+        self.attempt = attempt
+        self.course = Course()
+        self._facts.clear()
+        self._loaders.clear()
+        known = [worker for worker in attempt.workers if worker.host]
+        self._places |= {worker.rank: f"{worker.host} {worker.device}" for worker in known}
 
     @property
     def world(self) -> int:

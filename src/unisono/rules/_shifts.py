@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from unisono.history import Blocks, Window, median
+from unisono.history import Blocks, median
 from unisono.records import StepRecord
+from unisono.rules._recent import Recent
 
 PAST = 100
 IN_A_ROW = 5
+EVERY = 10
 FACTOR = 3.0
 LEAST = 0.02
 """A dispersion of less than 2 % of the mean is not worth a word, whatever it was before."""
@@ -28,24 +30,35 @@ class Jump:
     """
 
     def __init__(self) -> None:
-        self._past = Window(PAST)
+        self._past = Recent(PAST)
         self._waiting: deque[float] = deque(maxlen=IN_A_ROW)
-
-    @property
-    def ready(self) -> bool:
-        return self._past.full
+        self._lasted = 0
+        self.ready = False
 
     def add(self, value: float) -> bool:
         """Whether the series has jumped. The past is not learnt from readings that may belong to a jump."""
-        if self.ready and value > max(self._past.largest, FACTOR * self._past.median, LEAST):
+        # The largest of the past is asked for last: it costs most, and is rarely needed.
+        if self.ready and value > LEAST and value > FACTOR * self._past.median and value > max(self._past.values):
             self._waiting.append(value)
-            return len(self._waiting) == IN_A_ROW
+            self._lasted += 1
+            return self._lasted >= IN_A_ROW
+        if self._waiting:
+            self._give_up_waiting()
+        self._past.add(value)
+        self.ready = self.ready or len(self._past) == PAST
+        return False
+
+    def _give_up_waiting(self) -> None:
         if len(self._waiting) < IN_A_ROW:
             for waiting in self._waiting:
                 self._past.add(waiting)
         self._waiting.clear()
-        self._past.add(value)
-        return False
+        self._lasted = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether a jump is to be told: at once, and now and then as long as it lasts."""
+        return (self._lasted - IN_A_ROW) % EVERY == 0
 
     @property
     def now(self) -> float:
@@ -61,6 +74,8 @@ class Drift:
 
     def __init__(self) -> None:
         self._readings = 0
+        self._losses: list[float] = []
+        self._spreads: list[float] = []
         self.spreads, self.losses = Blocks(BLOCK, BLOCKS), Blocks(BLOCK, BLOCKS)
 
     def add(self, record: StepRecord) -> bool:
@@ -71,8 +86,16 @@ class Drift:
         self._readings += 1
         if self._readings <= SETTLED:
             return False
-        self.losses.add(loss)
-        return self.spreads.add(spread) and self.spreads.full
+        self._losses.append(loss)
+        self._spreads.append(spread)
+        return len(self._losses) == BLOCK and self._end_stretch()
+
+    def _end_stretch(self) -> bool:
+        self.losses.medians.append(median(self._losses))
+        self.spreads.medians.append(median(self._spreads))
+        self._losses.clear()
+        self._spreads.clear()
+        return self.spreads.full
 
     @property
     def spreading(self) -> bool:

@@ -4,73 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from unisono.records import AttemptRecord, StepRecord
 from unisono.rules._rule import Rule
 from unisono.rules._scene import Scene
-
-
-class Course:
-    """Which steps can be compared with those before, and when all that was learnt has to be forgotten."""
-
-    SHORT = 0.7
-    SLOWLY = 10
-    UNUSUAL_IN_A_ROW = 11
-    JUMP = 1.5
-    """A learning rate that changes by more than this factor from one step to the next; schedules change it smoothly."""
-
-    def __init__(self) -> None:
-        self.broken = False
-        self.jumped = False
-        self.replicas_differ = False
-        self._attempt: int | None = None
-        self._workers = 0
-        self._rate: float | None = None
-        self._samples = 0.0
-        self._unusual = 0
-
-    def follow(self, record: StepRecord) -> bool:
-        """Whether the step can be compared. Sets `broken` (a new attempt, other workers, another batch size) and
-        `jumped` (another learning rate)."""
-        self.jumped = self._rate_jumps(record.lr)
-        self.broken = self._starts_anew(record)
-        if "weights" in record.audits:
-            self.replicas_differ = bool(record.weights_W)
-        usual = self._has_usual_size(record)
-        return usual and not record.skipped and _is_finite(record)
-
-    def _starts_anew(self, record: StepRecord) -> bool:
-        workers = len(record.loss_W or record.norm_W or record.compute_W)
-        changed = record.attempt != self._attempt or bool(workers and self._workers and workers != self._workers)
-        if changed:
-            self.replicas_differ = False
-            self._samples, self._unusual = 0.0, 0
-        self._attempt, self._workers = record.attempt, workers or self._workers
-        return changed
-
-    def _rate_jumps(self, rate: float | None) -> bool:
-        before, self._rate = self._rate, self._rate if rate is None else rate
-        if rate is None or before is None or rate == before:
-            return False
-        return min(rate, before) <= 0 or max(rate, before) > self.JUMP * min(rate, before)
-
-    def _has_usual_size(self, record: StepRecord) -> bool:
-        """Not the short last batch of an epoch; after many of another size that size is the usual one."""
-        if not record.samples_W or None in record.samples_W:
-            return True
-        total = float(sum(samples or 0 for samples in record.samples_W))
-        usual = self._samples or total
-        if self.SHORT * usual <= total <= usual / self.SHORT:
-            self._samples = usual + (total - usual) / self.SLOWLY
-            self._unusual = 0
-            return True
-        self._unusual += 1
-        if self._unusual < self.UNUSUAL_IN_A_ROW:
-            return False
-        self._samples, self._unusual = total, 0
-        self.broken = True
-        return True
 
 
 class Statistical(Rule):
@@ -81,18 +19,23 @@ class Statistical(Rule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.course = Course()
         self.forget()
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
-        self.course = Course()
         self.forget()
 
+    def see(self, record: Any, scene: Scene) -> None:
+        """As for any rule; steps, nearly all of what there is to see, the short way."""
+        if record.kind == "step":
+            self.on_step(record, scene)
+        else:
+            super().see(record, scene)
+
     def on_step(self, record: StepRecord, scene: Scene) -> None:
-        usable = self.course.follow(record)
-        if self.course.broken or (self.course.jumped and self.forgets_at_jumps):
+        course = scene.course
+        if course.turned and (course.broken or self.forgets_at_jumps):
             self.forget()
-        if usable:
+        if course.usable:
             self.hear(record, scene)
 
     def forget(self) -> None:
@@ -122,9 +65,3 @@ def new_batches(record: StepRecord) -> bool:
 
 def batches_known(record: StepRecord) -> bool:
     return bool(record.compared or record.indexed)
-
-
-def _is_finite(record: StepRecord) -> bool:
-    if False in record.finite_W or any(record.nonfinite_W):
-        return False
-    return record.loss_mean is None or math.isfinite(record.loss_mean)

@@ -6,17 +6,22 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from unisono.history import HARD, LEARNT, gaps_to_others, median, scatter
-from unisono.records import BatchRecord, StepRecord
+from unisono.history import LEARNT, median, scatter
+from unisono.records import BatchRecord, Floats, StepRecord
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._statistical import Statistical, logs
+from unisono.rules._statistical import Statistical
 
 CALM = 4.0
-LEAST = math.log(2)
-LARGE = math.log(5)
-"""From this factor on, of loss and norm together, one batch is a warning."""
+FAR = 6.0
+TWICE = math.log(2)
+UNIT = TWICE / 10
+"""Smaller noise than this is not believed."""
+
+LARGE = 5.0
+"""From this factor on, of loss and norm together, one batch may be a warning."""
 
 PAST = 50
+FIRST_LOSSES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Shock:
     step: int
     worker: int
     factor_by_name: dict[str, float]
+    both: bool
+    """Loss and norm; and the loss is far worse than an untrained model's."""
 
 
 class ToxicBatch(Statistical):
@@ -33,10 +40,11 @@ class ToxicBatch(Statistical):
     pattern = "Single-point Anomaly; Toxic/Bad Batch"
     source = "loss dispersion manual, section 4"
     meaning = (
-        "At one step, one worker's loss or gradient norm was more than twice that of the others, and more than ten "
-        "times as far from the others' median and from its own last 50 readings as is usual in this run; at the next "
-        "reading it was back. That is what a corrupted, mislabelled or extremely long sample looks like. A remark as "
-        "long as it is one of them; a warning if loss and norm were both more than five times too large."
+        "At one step, one worker's loss or gradient norm was more than twice that of the others (their median), more "
+        "than twice as far from them as any worker's in the last 50 readings, and as far above its own last 50; at the "
+        "next reading it was back. That is what a corrupted, mislabelled or extremely long sample looks like. A remark "
+        "as long as it is one of them; a warning if loss and norm were both more than five times the others' and the "
+        "loss more than five times the first losses of the run: worse than an untrained model by far."
     )
     needs = "two or more workers with positive losses or gradient norms, and 16 readings"
     causes = {"bad-sample": "the batch holds a corrupted, mislabelled, extremely long or otherwise rare sample"}
@@ -46,6 +54,7 @@ class ToxicBatch(Statistical):
             "clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot throw the weights far off",
         )
     }
+    explains = ("UN401",)
     forgets_at_jumps = False
 
     def __init__(self) -> None:
@@ -54,44 +63,46 @@ class ToxicBatch(Statistical):
         self._batches: deque[BatchRecord] = deque(maxlen=16)
 
     def forget(self) -> None:
-        self._series = {"loss": Series(), "norm": Series()}
+        self._losses, self._norms = Series(), Series()
+        self._first: list[float] = []
         self._suspect: Shock | None = None
-        self._calm = True
 
     def on_batch(self, record: BatchRecord, scene: Scene) -> None:
         self._batches.append(record)
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
-        heard = [
-            name
-            for name, value_W in (("loss", logs(record.loss_W)), ("norm", logs(record.norm_W)))
-            if value_W is not None and self._series[name].add(value_W)
-        ]
-        if not heard:
+        if len(self._first) < FIRST_LOSSES and record.loss_mean is not None:
+            self._first.append(record.loss_mean)
+        loud = self._losses.add(record.loss_W)
+        loud = (self._norms.add(record.norm_W) if record.norm_W else False) or loud
+        suspect = self._suspect
+        if suspect is None and not loud:
+            if self._losses.ready or self._norms.ready:
+                self.passed(record.step)
             return
-        suspect, self._suspect = self._suspect, None
-        # Scores are asked for only where they can matter: most steps are quiet.
-        quiet = all(self._series[name].quiet for name in heard)
-        calm = (quiet and suspect is None) or all(self._series[name].calm for name in heard)
-        if not calm and self._calm:
-            self._suspect = self._shock(record.step, heard)
-        self._calm = calm
-        if suspect is not None and calm:
+        shock = self._shock(record) if loud else None
+        # Whoever stays away from the others is no single batch.
+        if suspect is not None and (shock is None or shock.worker != suspect.worker):
             self._accuse(suspect, scene)
-        elif calm:
-            self.passed(record.step)
+        self._suspect = shock if suspect is None else None
+        if self._suspect is not None:
+            self._losses.leave_out()
+            self._norms.leave_out()
 
-    def _shock(self, step: int, heard: list[str]) -> Shock | None:
-        shocked = {name: worker for name in heard if (worker := self._series[name].shocked()) is not None}
+    def _shock(self, record: StepRecord) -> Shock | None:
+        series = {"loss": self._losses, "norm": self._norms} if record.norm_W else {"loss": self._losses}
+        shocked = {name: worker for name, one in series.items() if (worker := one.shocked()) is not None}
         if len(set(shocked.values())) != 1:
             return None
         worker = next(iter(shocked.values()))
-        return Shock(step, worker, {name: self._series[name].factor(worker) for name in shocked})
+        factors = {name: one.ratio for name, one in series.items() if one.ratio > 2.0 and one.largest == worker}
+        worse_than_new = bool(self._first) and (record.loss_W[worker] or 0.0) > LARGE * median(self._first) > 0
+        return Shock(record.step, worker, factors, worse_than_new and len(factors) == 2)
 
     def _accuse(self, shock: Shock, scene: Scene) -> None:
         self._count += 1
         factors = shock.factor_by_name
-        grave = len(factors) == 2 and min(factors.values()) > math.exp(LARGE)
+        grave = shock.both and min(factors.values()) > LARGE
         told = " and ".join(f"{name} was {factor:.3g} times" for name, factor in factors.items())
         evidence: dict[str, float | int | str] = {f"{name}_to_others": round(x, 3) for name, x in factors.items()}
         rank = scene.ranks((shock.worker,))[0]
@@ -110,43 +121,73 @@ class ToxicBatch(Statistical):
 
 
 class Series:
-    """One signal of all workers, against each other and against each one's past."""
+    """One signal of all workers, against each other and against each one's past. T = readings, W = workers."""
 
     def __init__(self) -> None:
-        self._past_TW: deque[list[float]] = deque(maxlen=PAST)
-        self._now_W: list[float] = []
-        self._gap_W: list[float] = []
+        self._past_TW: deque[Floats] = deque(maxlen=PAST)
+        self._ratio_T: deque[float] = deque(maxlen=PAST)
+        self._now_W: Floats = ()
+        self._readings = 0
+        self._highest = 1.0
+        """Of the last 50 to 100 ratios."""
 
-    def add(self, value_W: list[float]) -> bool:
-        """Whether enough was heard before to judge."""
+        self.ready = False
+        self.ratio = 1.0
+        """The largest value over the median of the others."""
+
+    def add(self, value_W: Floats) -> bool:
+        """Whether somebody may stand out: asked at every step, answered with few comparisons."""
         if self._now_W:
-            self._past_TW.append(self._now_W)
-        if len(self._now_W) != len(value_W):
-            self._past_TW.clear()
-        self._now_W, self._gap_W = value_W, gaps_to_others(value_W)
-        return len(self._past_TW) >= LEARNT
+            self._learn()
+        if len(value_W) < 2 or None in value_W:
+            return False
+        least, largest = min(value_W), max(value_W)  # type: ignore[type-var]
+        if not 0 < least <= largest < math.inf:  # type: ignore[operator]
+            return False
+        self._now_W = value_W
+        # Nobody is twice the others' median who is not twice the smallest.
+        self.ratio = 1.0 if largest <= 2.0 * least else _ratio(value_W)  # type: ignore[operator]
+        return self.ready and self.ratio > 2.0 * self._highest
+
+    def _learn(self) -> None:
+        self._past_TW.append(self._now_W)
+        self._ratio_T.append(self.ratio)
+        self._now_W = ()
+        self._readings += 1
+        if self.ratio > self._highest:
+            self._highest = self.ratio
+        elif self._readings % PAST == 0:
+            self._highest = max(self._ratio_T)
+        self.ready = self._readings >= LEARNT
 
     @property
-    def quiet(self) -> bool:
-        return max(self._gap_W) <= LEAST
+    def largest(self) -> int:
+        """The worker with the largest value; -1 where nobody was heard."""
+        return max(range(len(self._now_W)), key=lambda worker: self._now_W[worker] or 0.0, default=-1)
 
-    @property
-    def calm(self) -> bool:
-        return all(self._own_score(worker) < CALM for worker in range(len(self._now_W)))
-
-    def factor(self, worker: int) -> float:
-        return math.exp(self._gap_W[worker])
+    def leave_out(self) -> None:
+        """The newest reading is not to be learnt from."""
+        self._now_W = ()
 
     def shocked(self) -> int | None:
         """The one worker far above both the others and its own past; all the others are as usual."""
-        worst = max(range(len(self._now_W)), key=self._gap_W.__getitem__)
-        others = [worker for worker in range(len(self._now_W)) if worker != worst]
-        gap = self._gap_W[worst]
-        usual = scatter([past_gap for past_W in self._past_TW for past_gap in gaps_to_others(past_W)])
-        if gap <= max(LEAST, HARD * usual) or self._own_score(worst) <= HARD:
+        if not self._now_W or not self.ready or self.ratio <= 2.0 * self._highest:
             return None
-        return worst if all(self._own_score(worker) < CALM for worker in others) else None
+        usual = [math.log(ratio) for ratio in self._ratio_T]
+        if math.log(self.ratio) <= median(usual) + FAR * max(scatter(usual), UNIT):
+            return None
+        score_W = [self._own_score(worker) for worker in range(len(self._now_W))]
+        worst = self.largest
+        others = [score for worker, score in enumerate(score_W) if worker != worst]
+        return worst if score_W[worst] > FAR and max(others) < CALM else None
 
     def _own_score(self, worker: int) -> float:
-        own = [past_W[worker] for past_W in self._past_TW]
-        return (self._now_W[worker] - median(own)) / max(scatter(own), LEAST / HARD)
+        own = [math.log(value) for past_W in self._past_TW if (value := past_W[worker])]
+        return (math.log(self._now_W[worker] or 1.0) - median(own)) / max(scatter(own), UNIT)
+
+
+def _ratio(value_W: Floats) -> float:
+    """The largest value over the median of the others."""
+    ordered: list[float] = sorted(value_W)  # type: ignore[arg-type]
+    count = len(ordered) - 1
+    return ordered[-1] / ((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)

@@ -16,6 +16,9 @@ THINGS = {"loss": "loss", "samples": "batch size", "length": "sample length", "p
 EARLY, MATTERS = 16, 0.05
 """A gap is worth a warning from this share of the median of the first losses on."""
 
+EVERY = 8
+"""Steps from one look at an alarm to the next."""
+
 LEAST = {"loss": 0.02, "samples": 0.05, "length": 0.05, "padding": 0.02}
 """Smaller differences (of logarithms; of shares for padding) are not worth a word, however persistent."""
 
@@ -29,13 +32,13 @@ class UnevenShards(Statistical):
     meaning = (
         "Shards of well-shuffled data are alike, so each worker has the highest or lowest loss as often as any other. "
         "The worker named has not: its loss (or its batch size, sample length or share of padding) has stayed to one "
-        "side of the others' for many steps. At every step each worker is scored against the median of the others, in "
-        "units of what such differences usually are in this run; the scores, capped at 4, add up, and an alarm needs a "
-        "sum of 60. Every worker counts the same in the average of the gradients, so unequal shards also shift what is "
-        "learnt. A remark if the loss is off by less than 10 %, or if the workers' batches are unknown: somebody who "
-        "repeats one batch on purpose differs from the others for ever."
+        "side of the others' for many steps. At every step bets are made that a worker stays apart; if workers were "
+        "interchangeable, the chance that any of them ever wins enough for an alarm would be 1 in 100,000 for a whole "
+        "run (docs/detection.md). Every worker counts the same in the average of the gradients, so unequal "
+        "shards also shift what is learnt. A remark if the loss is off by less than 10 %, or if the workers' batches "
+        "are unknown: somebody who repeats one batch on purpose differs from the others for ever."
     )
-    needs = "two or more workers with positive losses, and 16 steps of new batches"
+    needs = "two or more workers with positive losses, and 32 steps of new batches"
     causes = {
         "different-data": "the worker's shard holds other data: wrong labels, another source, easier or harder samples",
         "not-shuffled": "the data are split in their stored order, so each worker gets a part of its own kind",
@@ -56,39 +59,48 @@ class UnevenShards(Statistical):
     def forget(self) -> None:
         self._peers: dict[str, Peers] = {}
         self._early: list[float] = []
+        self._steps = 0
+        self._alarmed = False
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         if not new_batches(record):
             return
         # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
         unequal = len(set(record.samples_W)) > 1
-        self._hear("loss", None if unequal else logs(record.loss_W))
+        self._hear("loss", None if unequal else logs(record.loss_W), record.step)
         if record.loss_mean is not None and len(self._early) < EARLY:
             self._early.append(record.loss_mean)
         if unequal or "samples" in self._peers:
-            self._hear("samples", logs(record.samples_W))
-        self._hear("length", logs(record.length_W))
-        self._hear("padding", _all(record.padding_W))
-        ready = [name for name, peers in self._peers.items() if peers.ready]
-        apart = [name for name in ready if self._peers[name].apart()]
+            self._hear("samples", logs(record.samples_W), record.step)
+        self._hear("length", logs(record.length_W), record.step)
+        self._hear("padding", _all(record.padding_W), record.step)
+        self._steps += 1
+        was_alarmed, self._alarmed = self._alarmed, any(peers.alarmed for peers in self._peers.values())
+        if self._alarmed and was_alarmed and self._steps % EVERY:
+            return
+        apart = [name for name, peers in self._peers.items() if peers.apart()]
         if apart:
             self._judge(record, scene, apart[0])
-        elif ready and not any(self._peers[name].alarmed for name in ready):
+        elif any(peers.ready for peers in self._peers.values()):
             self.passed(record.step)
 
-    def _hear(self, name: str, value_W: list[float] | None) -> None:
+    def _hear(self, name: str, value_W: list[float] | None, step: int) -> None:
         if value_W is None:
             return
         peers = self._peers.get(name)
         if peers is None or peers.workers != len(value_W):
             peers = self._peers[name] = Peers(len(value_W), LEAST[name], sudden=False)
-        peers.add(value_W)
+        peers.add(value_W, step)
+
+    @property
+    def suspicious(self) -> bool:
+        return "loss" in self._peers and self._peers["loss"].suspicious
 
     def _judge(self, record: StepRecord, scene: Scene, name: str) -> None:
         peers = self._peers[name]
-        outlier = peers.outlier()
-        if outlier is not None:
-            self._accuse(record, scene, name, outlier)
+        outliers = peers.outliers()
+        if outliers:
+            self._accuse(record, scene, name, outliers)
             return
         levels = {worker: peers.level(worker) for worker in peers.apart()}
         # Workers on the other side may only seem apart, because the worst one moves the median they are held against.
@@ -97,8 +109,9 @@ class UnevenShards(Statistical):
         if len(group) > 1:
             self._remark(record, scene, name, group, worst)
 
-    def _accuse(self, record: StepRecord, scene: Scene, name: str, worker: int) -> None:
-        level, pair = self._peers[name].level(worker), self._peers[name].workers == 2
+    def _accuse(self, record: StepRecord, scene: Scene, name: str, workers: list[int]) -> None:
+        peers = self._peers[name]
+        level, pair = max((peers.level(worker) for worker in workers), key=abs), peers.workers == 2
         large = name == "loss" and abs(level) >= LARGE_LOSS and batches_known(record) and self._matters(record, level)
         evidence = _evidence(name, level)
         if pair:
@@ -106,11 +119,12 @@ class UnevenShards(Statistical):
         self.report(
             record.step,
             scene,
-            why=_undecidable(scene, name) if pair else f"{spoken(scene.ranks((worker,)))}'s {_usually(name, level)}",
-            causes=_causes(name, one=True),
-            workers=() if pair else (worker,),
+            why=_undecidable(scene, name) if pair else f"{spoken(scene.ranks(workers))}'s {_usually(name, level)}",
+            causes=_causes(name, one=len(workers) == 1),
+            workers=() if pair else workers,
             severity="warning" if large else "info",
             evidence=evidence,
+            since=min(map(peers.since, workers)),
         )
 
     def _matters(self, record: StepRecord, level: float) -> bool:
@@ -148,7 +162,10 @@ def _usually(name: str, level: float) -> str:
 
 def _undecidable(scene: Scene, name: str) -> str:
     ranks = spoken(scene.ranks((0, 1)))
-    return f"the {THINGS[name]} of {ranks} differs, always in the same sense; undecidable which one is wrong"
+    return (
+        f"the {THINGS[name]} of {ranks} differs, always in the same sense; undecidable which one is wrong: exchange "
+        "their shards, and see whether the difference moves"
+    )
 
 
 def _causes(name: str, one: bool) -> dict[str, float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import pairwise
 
-from unisono.history import Window, median
+from unisono.history import median
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene
 from unisono.rules._statistical import Statistical
@@ -30,9 +29,10 @@ class GradientOscillation(Statistical):
     meaning = (
         "Over the last 50 consecutive steps the gradient norm has gone up and down in turn at nine of ten steps, "
         "usually by more than half, and three times as much as in the 200 steps before. Noise alone turns at two of "
-        "three steps and does not grow: the steps jump from one side of a valley to the other."
+        "three steps and does not grow: the steps jump from one side of a valley to the other. Where the norm is not "
+        "heard at every step, the same is asked of the mean loss, which is."
     )
-    needs = "250 consecutive readings of the gradient norm"
+    needs = "250 consecutive steps with the gradient norm or the loss"
     causes = {
         "learning-rate": "the learning rate is at the edge of what is stable",
         "small-batch": "batches are small, and few rare samples make the norm jump",
@@ -44,49 +44,78 @@ class GradientOscillation(Statistical):
     explains = ("UN406",)
 
     def forget(self) -> None:
-        self._recent: deque[float] = deque()
-        self._past = Window(PAST)
-        self._last: tuple[int, float] | None = None
-        self._changes = 0
+        self._norms, self._losses = Swings(), Swings()
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
-        if record.grad_norm is None or record.grad_norm <= 0:
+        norm, loss = record.grad_norm, record.loss_mean
+        if norm is not None and norm > 0:
+            self._norms.add(record.step, norm)
+        if loss is not None and loss > 0:
+            self._losses.add(record.step, loss)
+        if record.step % EVERY == 0:
+            self._judge(record, scene)
+
+    def _judge(self, record: StepRecord, scene: Scene) -> None:
+        consecutive = self._norms.ready(record.step)
+        swings, thing = (self._norms, "gradient norm") if consecutive else (self._losses, "mean loss")
+        if not swings.ready(record.step):
             return
-        norm = math.log(record.grad_norm)
-        last, self._last = self._last, (record.step, norm)
-        if last is None or record.step != last[0] + 1:
-            self._recent.clear()
-            return
-        self._recent.append(norm - last[1])
-        self._changes += 1
-        ready = self._past.full and len(self._recent) >= RECENT
-        swinging = ready and self._swings()
-        if swinging and self._changes % EVERY == 0:
-            self._accuse(record, scene)
-        elif ready and not swinging:
+        if swings.alternate():
+            self._accuse(record, scene, swings, thing)
+        else:
             self.passed(record.step)
-        if len(self._recent) > RECENT:
-            oldest = abs(self._recent.popleft())
-            if not swinging:
-                self._past.add(oldest)
 
-    def _swings(self) -> bool:
-        # The newest changes first: this is asked at every step, and nearly always they are small.
-        if abs(self._recent[-1]) < LARGE and abs(self._recent[-2]) < LARGE:
-            return False
-        size = self._size()
-        turns = sum(earlier * later < 0 for earlier, later in pairwise(self._recent))
-        return size > max(LARGE, GROWN * self._past.median) and turns >= ALTERNATING * (len(self._recent) - 1)
-
-    def _size(self) -> float:
-        return median([abs(change) for change in self._recent])
-
-    def _accuse(self, record: StepRecord, scene: Scene) -> None:
-        now, before = math.exp(self._size()), math.exp(self._past.median)
+    def _accuse(self, record: StepRecord, scene: Scene, swings: Swings, thing: str) -> None:
+        now, before = math.exp(swings.size), math.exp(swings.before)
         self.report(
             record.step,
             scene,
-            why=f"the gradient norm goes up and down by a factor of {now:.3g} at every step (before: {before:.3g})",
+            why=f"the {thing} goes up and down by a factor of {now:.3g} at every step (before: {before:.3g})",
             causes={"learning-rate": 0.7, "small-batch": 0.3},
-            evidence={"swing": round(now, 3), "swing_before": round(before, 3)},
+            evidence={"of": thing, "swing": round(now, 3), "swing_before": round(before, 3)},
         )
+
+
+class Swings:
+    """Changes of a logarithm from step to step: the newest, and how large those before usually were."""
+
+    def __init__(self) -> None:
+        self._changes: deque[float] = deque()
+        self._past: deque[float] = deque(maxlen=PAST)
+        self._turns = 0
+        self._step = -1
+        self._last = 0.0
+
+    def add(self, step: int, value: float) -> None:
+        last, self._last = self._last, math.log(value)
+        before, self._step = self._step, step
+        if step != before + 1 or before < 0:
+            self._changes.clear()
+            self._turns = 0
+            return
+        changes, change = self._changes, self._last - last
+        if changes and changes[-1] * change < 0:
+            self._turns += 1
+        changes.append(change)
+        if len(changes) > RECENT:
+            oldest = changes.popleft()
+            self._turns -= oldest * changes[0] < 0
+            # Swings do not become usual while they last.
+            if self._turns < ALTERNATING * (RECENT - 1):
+                self._past.append(abs(oldest))
+
+    def ready(self, step: int) -> bool:
+        return step == self._step and len(self._changes) == RECENT and len(self._past) == PAST
+
+    def alternate(self) -> bool:
+        if self._turns < ALTERNATING * (RECENT - 1):
+            return False
+        return self.size > max(LARGE, GROWN * self.before)
+
+    @property
+    def size(self) -> float:
+        return median([abs(change) for change in self._changes])
+
+    @property
+    def before(self) -> float:
+        return median(self._past)

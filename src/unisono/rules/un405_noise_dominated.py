@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from unisono.history import Blocks, Window
+from collections import deque
+
+from unisono.history import Blocks, median
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene
 from unisono.rules._statistical import Statistical
@@ -40,23 +42,23 @@ class NoiseDominated(Statistical):
     }
 
     def forget(self) -> None:
-        self._common = Window(READINGS)
+        self._common: deque[float] = deque(maxlen=READINGS)
         self._losses = Blocks(READINGS, 2)
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         if record.cos_expected is None or record.loss_mean is None:
             return
-        self._common.add(record.cos_expected)
+        self._common.append(record.cos_expected)
         if not self._losses.add(record.loss_mean) or not self._losses.full:
             return
         before, now = self._losses.medians
-        if self._common.largest < LOW and now >= before - FALLING * abs(before):
+        if max(self._common) < LOW and now >= before - FALLING * abs(before):
             self._remark(record, scene, before, now)
         else:
             self.passed(record.step)
 
     def _remark(self, record: StepRecord, scene: Scene, before: float, now: float) -> None:
-        common = self._common.median
+        common = median(self._common)
         evidence: dict[str, float | int | str] = {"cos_expected": round(common, 4), "loss": now, "loss_before": before}
         self.report(
             record.step,

@@ -16,7 +16,7 @@ PAST_BLOCKS = 3
 SETTLED = 200
 """Readings at the start, when a falling cosine is what learning looks like."""
 
-EVERY = 5
+EVERY = 10
 DROP = 0.5
 CLEAR = 5.0
 BACK = 0.7
@@ -31,7 +31,7 @@ class ConsistencyDrop(Statistical):
     meaning = (
         "The mean cosine between the workers' gradients over the last 25 readings is less than half of what it was in "
         "each of the three stretches of 25 readings before, less than half of what the noise in the gradients "
-        "predicts, and lower by more than five times the error of such an average. It is not looked at during the "
+        "predicts, and lower by more than five times the error of such a difference. It is not looked at during the "
         "first 200 readings, nor across a sudden change of the learning rate."
     )
     correction = (
@@ -80,15 +80,17 @@ class ConsistencyDrop(Statistical):
 
     def _level_before(self, now: float, expected: float) -> float | None:
         """What the cosine was, if it has suddenly dropped from there."""
+        if now >= DROP * expected:
+            return None
         level = min(self._block(number) for number in range(PAST_BLOCKS))
-        if level <= 0 or now >= DROP * level or now >= DROP * expected:
+        if level <= 0 or now >= DROP * level:
             return None
         noise = scatter(list(islice(self._cosines, PAST_BLOCKS * BLOCK)))
-        # The median of n numbers errs by 1.25 / sqrt(n) of their noise.
-        return level if level - now > CLEAR * 1.25 * noise / math.sqrt(BLOCK) else None
+        # The median of n numbers errs by 1.25 / sqrt(n) of their noise, and there are two of them.
+        return level if level - now > CLEAR * 1.25 * noise * math.sqrt(2 / BLOCK) else None
 
     def _accuse(self, record: StepRecord, scene: Scene, before: float, now: float) -> None:
-        differ = self.course.replicas_differ
+        differ = scene.course.replicas_differ
         self.report(
             record.step,
             scene,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from unisono.history import Blocks, Window
+from collections import deque
+
+from unisono.history import Blocks
 from unisono.records import StepRecord
+from unisono.rules._recent import deviation
 from unisono.rules._scene import Scene
 from unisono.rules._statistical import Statistical
 
@@ -45,7 +48,7 @@ class ConsistencyDecline(Statistical):
     def forget(self) -> None:
         self._readings = 0
         self._cosines, self._losses = Blocks(BLOCK, BLOCKS), Blocks(BLOCK, BLOCKS)
-        self._recent = Window(BLOCK)
+        self._recent: deque[float] = deque(maxlen=BLOCK)
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         if record.cos_mean is None or record.loss_mean is None:
@@ -53,7 +56,7 @@ class ConsistencyDecline(Statistical):
         self._readings += 1
         if self._readings <= SETTLED:
             return
-        self._recent.add(record.cos_mean)
+        self._recent.append(record.cos_mean)
         self._losses.add(record.loss_mean)
         if not self._cosines.add(record.cos_mean) or not self._cosines.full:
             return
@@ -64,7 +67,7 @@ class ConsistencyDecline(Statistical):
 
     def _declines(self) -> bool:
         first, last = self._cosines.medians[0], self._cosines.medians[-1]
-        error = 1.25 * self._recent.deviation / BLOCK**0.5
+        error = 1.25 * deviation(self._recent) / BLOCK**0.5
         return self._cosines.falling and last < HALVED * first and first - last > CLEAR * error
 
     def _learns(self) -> bool:
@@ -73,7 +76,7 @@ class ConsistencyDecline(Statistical):
 
     def _accuse(self, record: StepRecord, scene: Scene) -> None:
         first, last = self._cosines.medians[0], self._cosines.medians[-1]
-        differ = self.course.replicas_differ
+        differ = scene.course.replicas_differ
         self.report(
             record.step,
             scene,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from unisono.history import Window
+from collections import deque
+
+from unisono.history import median
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene
 from unisono.rules._shifts import IN_A_ROW, PAST, Jump
@@ -39,7 +41,7 @@ class DispersionSpike(Statistical):
 
     def forget(self) -> None:
         self._jump = Jump()
-        self._losses = Window(PAST)
+        self._losses: deque[float] = deque(maxlen=PAST)
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         loss, spread = record.loss_mean, record.loss_std
@@ -47,10 +49,10 @@ class DispersionSpike(Statistical):
             return
         jumped = self._jump.add(spread / loss)
         if not jumped:
-            self._losses.add(loss)
+            self._losses.append(loss)
             if self._jump.ready:
                 self.passed(record.step)
-        elif loss < SMOOTH * self._losses.median:
+        elif self._jump.due and loss < SMOOTH * median(self._losses):
             self._accuse(record, scene)
 
     def _accuse(self, record: StepRecord, scene: Scene) -> None:

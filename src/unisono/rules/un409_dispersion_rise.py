@@ -48,7 +48,7 @@ class DispersionRise(Statistical):
             self.passed(record.step)
 
     def _accuse(self, record: StepRecord, scene: Scene) -> None:
-        differ = self.course.replicas_differ
+        differ = scene.course.replicas_differ
         self.report(
             record.step,
             scene,

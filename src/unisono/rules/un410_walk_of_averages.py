@@ -51,7 +51,7 @@ class WalkOfAverages(Statistical):
             self.passed(record.step)
 
     def _accuse(self, record: StepRecord, scene: Scene) -> None:
-        differ = self.course.replicas_differ
+        differ = scene.course.replicas_differ
         spread, loss = self._drift.spreads.growth, self._drift.losses.growth
         self.report(
             record.step,

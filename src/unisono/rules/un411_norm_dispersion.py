@@ -42,7 +42,8 @@ class NormDispersion(Statistical):
         if record.grad_norm_cv is None or len(record.norm_W) < 2:
             return
         if self._jump.add(record.grad_norm_cv):
-            self._accuse(record, scene)
+            if self._jump.due:
+                self._accuse(record, scene)
         elif self._jump.ready:
             self.passed(record.step)
 

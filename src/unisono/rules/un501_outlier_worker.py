@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 
-from unisono.history import LEARNT, Peers, gaps_to_others, median, scatter
 from unisono.records import StepRecord
+from unisono.rules._gradients import Apart, Gradients
+from unisono.rules._layers import Place
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._statistical import Statistical, batches_known, logs, new_batches
-
-LEAST_NORM = 0.05
-LEAST_COSINE = 0.02
-LEAST_LOSS = 0.02
-"""Smaller differences (of logarithms, of cosines) are not worth a word, however persistent."""
-
-LOSSES = 64
-LOSS_CLEAR = 3.0
-"""A loss further off than this many standard errors is off as well."""
+from unisono.rules._statistical import Statistical, batches_known, new_batches
 
 LARGE_NORM = math.log(1.5)
 LARGE_COSINE = 0.2
-TINY = 1e-30
-"""Stands for the norm of a gradient that is zero."""
+EVERY = 8
+"""Readings from one look at an alarm to the next."""
 
 
 class OutlierWorker(Statistical):
@@ -33,18 +24,20 @@ class OutlierWorker(Statistical):
     source = "direction consistency manual, section 4; global gradient norm manual, section 3"
     meaning = (
         "Workers that draw their data alike are interchangeable: each of them has the largest or smallest gradient as "
-        "often as any other. The worker named has not been: its gradient norm, or the agreement of its direction with "
-        "the others', has stayed to one side, while its loss is like theirs. So it is probably not the data that "
-        "differ but what is computed from them. At every reading each worker is scored against the median of the "
-        "others, in units of what such differences usually are in this run; the scores, capped at 4, add up, and an "
-        "alarm needs a sum of 60, or three scores above 10 in a row. With two workers nobody can say which is wrong."
+        "often as any other. The worker named has not been: its gradient norm (for the loss it had), or the agreement "
+        "of its direction with the others', has stayed to one side, while its loss is like theirs. So it is probably "
+        "not the data that differ but what is computed from them. At every reading bets are made that a worker stays "
+        "apart; if workers were interchangeable, the chance that any of them ever wins enough for an alarm would be "
+        "1 in 100,000 for a whole run (docs/detection.md). A gradient of the wrong sign is told from directions summed "
+        "over 32 readings: the others agree, and this one points against them. With two workers nobody can say which "
+        "is wrong: swap their data or their devices, and see which of the two the difference follows."
     )
     correction = (
         "The manual asks for low similarity with all other nodes. Low similarity is normal for small batches; what "
         "counts is that one worker is persistently lower than the others. A throttled GPU computes the same numbers "
         "later: that is UN503."
     )
-    needs = "two or more workers with equal batch sizes, and 16 readings of new batches"
+    needs = "two or more workers with equal batch sizes, and 32 readings of new batches"
     causes = {
         "different-computation": "this worker computes something else: loss scale, accumulation, dropout, precision",
         "faulty-device": "the device computes wrong numbers without an error (silent data corruption)",
@@ -63,103 +56,88 @@ class OutlierWorker(Statistical):
     forgets_at_jumps = False
 
     def forget(self) -> None:
-        self._norms: Peers | None = None
-        self._cosines: Peers | None = None
-        self._loss_TW: deque[list[float]] = deque(maxlen=LOSSES)
-
-    def hear(self, record: StepRecord, scene: Scene) -> None:
-        if len(set(record.samples_W)) > 1 or not new_batches(record):
-            return
-        loss_W = logs(record.loss_W)
-        if loss_W is not None:
-            self._loss_TW.append(loss_W)
-        norm_W = logs(record.norm_W, TINY) if any(record.norm_W) else None
-        if norm_W is None:
-            return
-        self._norms = _heard(self._norms, norm_W, LEAST_NORM)
-        cosines = [cosine for cosine in record.cos_W if cosine is not None]
-        if len(cosines) == len(norm_W):
-            self._cosines = _heard(self._cosines, cosines, LEAST_COSINE, sudden=False)
-        if self._norms is not None and self._norms.ready:
-            self._judge(record, scene, self._norms)
-
-    def _judge(self, record: StepRecord, scene: Scene, norms: Peers) -> None:
-        worker = norms.outlier()
-        by_cosine = worker is None
-        if worker is None:
-            worker = self._lowest_cosine()
-        if worker is None:
-            if not norms.alarmed:
-                self.passed(record.step)
-        elif not self._loss_is_off(worker):
-            self._accuse(record, scene, worker, norms, by_cosine)
-
-    def _lowest_cosine(self) -> int | None:
-        """A higher one is no fault: a long gradient of one worker lowers the cosines of the others."""
-        worker = None if self._cosines is None else self._cosines.outlier()
-        if worker is None or self._cosines is None:
-            return None
-        return worker if self._cosines.level(worker) < 0 else None
-
-    def _loss_is_off(self, worker: int) -> bool:
-        """Then its data differ, and UN105 says so."""
-        if not self._losses_known:
-            return False
-        gaps = [gaps_to_others(loss_W)[worker] for loss_W in self._loss_TW]
-        error = 1.25 * scatter(gaps) / math.sqrt(len(gaps))
-        return abs(median(gaps)) > max(LEAST_LOSS, LOSS_CLEAR * error)
+        self._gradients = Gradients()
+        self._readings = 0
+        self._alarmed = False
 
     @property
-    def _losses_known(self) -> bool:
-        return len(self._loss_TW) >= LEARNT
+    def suspicious(self) -> bool:
+        return self._gradients.suspicious
 
-    def _accuse(self, record: StepRecord, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> None:
-        pair = norms.workers == 2
-        certain = self._losses_known and batches_known(record) and not pair
-        evidence: dict[str, float | int | str] = {"norm_to_others": round(math.exp(norms.level(worker)), 4)}
-        if self._cosines is not None:
-            evidence["cos_minus_others"] = round(self._cosines.level(worker), 4)
+    def hear(self, record: StepRecord, scene: Scene) -> None:
+        comparable = len(set(record.samples_W)) <= 1 and new_batches(record)
+        if not comparable or not self._gradients.hear(record):
+            return
+        self._readings += 1
+        was_alarmed, self._alarmed = self._alarmed, self._gradients.alarmed
+        if self._gradients.ready and not (self._alarmed and was_alarmed and self._readings % EVERY):
+            self._judge(record, scene)
+
+    def _judge(self, record: StepRecord, scene: Scene) -> None:
+        apart = self._gradients.apart() if self._alarmed else None
+        if apart is None:
+            self.passed(record.step)
+        elif not any(self._gradients.loss_is_off(worker, apart.since) for worker in apart.workers):
+            self._accuse(record, scene, apart)
+
+    def _accuse(self, record: StepRecord, scene: Scene, apart: Apart) -> None:
+        pair, known = len(record.norm_W) == 2, self._gradients.losses_known
+        place = self._gradients.place(apart)
+        certain = known and batches_known(record) and not pair and not _at_inputs(place)
+        evidence = self._gradients.numbers(apart.workers[0])
+        if place is not None:
+            evidence["where"] = place.told(scene)
         if pair:
             evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
         self.report(
             record.step,
             scene,
-            why=self._why(scene, worker, norms, by_cosine),
-            causes=_causes(self._losses_known),
-            workers=() if pair else (worker,),
-            severity="critical" if certain and self._is_large(worker, norms) else "warning",
+            why=self._between_two(scene, apart) if pair else self._why(scene, apart, place),
+            causes=_causes(apart.sign, place, known),
+            workers=() if pair else apart.workers,
+            severity="critical" if certain and self._is_large(apart) else "warning",
             evidence=evidence,
+            since=apart.since,
         )
 
-    def _is_large(self, worker: int, norms: Peers) -> bool:
-        lower = 0.0 if self._cosines is None else -self._cosines.level(worker)
-        return abs(norms.level(worker)) > LARGE_NORM or lower > LARGE_COSINE
+    def _level(self, apart: Apart) -> float:
+        peers = self._gradients.norms if apart.sign == "norm" else self._gradients.cosines
+        return peers.level(apart.workers[0]) if peers is not None else math.nan
 
-    def _why(self, scene: Scene, worker: int, norms: Peers, by_cosine: bool) -> str:
-        loss = ", while its loss is like theirs" if self._losses_known else ""
-        ratio = math.exp(norms.level(worker))
-        if norms.workers == 2:
-            ranks = spoken(scene.ranks((0, 1)))
-            return (
-                f"one gradient norm is usually {ratio:.3g} times the other; undecidable between {ranks} which is wrong"
-            )
-        rank = spoken(scene.ranks((worker,)))
-        if by_cosine and self._cosines is not None:
-            lower = self._cosines.level(worker)
-            return f"{rank}'s direction agrees less with the others' (cosine {lower:+.2f}){loss}"
-        return f"{rank}'s gradient norm is usually {ratio:.3g} times that of the others{loss}"
+    def _is_large(self, apart: Apart) -> bool:
+        if apart.sign == "opposed":
+            return True
+        level = self._level(apart)
+        return abs(level) > LARGE_NORM if apart.sign == "norm" else -level > LARGE_COSINE
+
+    def _why(self, scene: Scene, apart: Apart, place: Place | None) -> str:
+        loss = ", while its loss is like theirs" if self._gradients.losses_known else ""
+        where = f"; it differs {place.told(scene)}" if place is not None else ""
+        ranks, level = spoken(scene.ranks(apart.workers)), self._level(apart)
+        if apart.sign == "opposed":
+            return f"{ranks}'s direction points against the others'{loss}"
+        if apart.sign == "cosine":
+            return f"{ranks}'s direction agrees less with the others' (cosine {level:+.2f}){loss}"
+        return f"{ranks}'s gradient norm is usually {math.exp(level):.3g} times that of the others{loss}{where}"
+
+    def _between_two(self, scene: Scene, apart: Apart) -> str:
+        ratio = math.exp(self._level(apart))
+        return (
+            f"one gradient norm is usually {ratio:.3g} times the other; undecidable between "
+            f"{spoken(scene.ranks((0, 1)))} which is wrong"
+        )
 
 
-def _heard(peers: Peers | None, value_W: list[float] | None, least: float, sudden: bool = True) -> Peers | None:
-    if value_W is None:
-        return peers
-    if peers is None or peers.workers != len(value_W):
-        peers = Peers(len(value_W), least, sudden)
-    peers.add(value_W)
-    return peers
+def _at_inputs(place: Place | None) -> bool:
+    """What differs most in the first layers comes in with the data."""
+    return place is not None and not place.even and place.most == 0
 
 
-def _causes(losses_known: bool) -> dict[str, float]:
-    if losses_known:
-        return {"faulty-device": 0.6, "different-computation": 0.5}
-    return {"data-of-another-kind": 0.4, "different-computation": 0.4, "faulty-device": 0.3}
+def _causes(sign: str, place: Place | None, losses_known: bool) -> dict[str, float]:
+    if not losses_known:
+        return {"data-of-another-kind": 0.4, "different-computation": 0.4, "faulty-device": 0.3}
+    if _at_inputs(place):
+        return {"data-of-another-kind": 0.6, "faulty-device": 0.4, "different-computation": 0.3}
+    if sign == "opposed" or (place is not None and place.even):
+        return {"different-computation": 0.7, "faulty-device": 0.5}
+    return {"faulty-device": 0.6, "different-computation": 0.5}

@@ -54,10 +54,10 @@ class SlowWorker(Statistical):
         self._steps = 0
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
-        time_W = [seconds for seconds in record.compute_W if seconds is not None and seconds > 0]
-        if len(time_W) < 2 or len(time_W) < len(record.compute_W):
+        time_W = record.compute_W
+        if len(time_W) < 2 or None in time_W:
             return
-        self._slowest.append(_slowest(time_W))
+        self._slowest.append(_slowest(time_W))  # type: ignore[arg-type]
         self._steps += 1
         if self._steps < STEPS or self._steps % EVERY:
             return
@@ -87,7 +87,10 @@ class SlowWorker(Statistical):
         )
 
 
-def _slowest(time_W: list[float]) -> Slowest | None:
+def _slowest(time_W: tuple[float, ...]) -> Slowest | None:
+    # Nobody is far above the others' median who is not far above the fastest.
+    if max(time_W) <= SLOW * min(time_W):
+        return None
     worker = max(range(len(time_W)), key=time_W.__getitem__)
     others = medians_of_others(time_W)[worker]
     return (worker, time_W[worker] / others, time_W[worker] - others) if time_W[worker] > SLOW * others else None

@@ -37,6 +37,9 @@ class Run:
         self.skipped = np.zeros(self.steps, bool)
         self.finite = np.ones(shape, bool)
         self.mean_norm = None
+        self.heard = np.ones(self.steps, bool)
+        self.group_norm = None
+        """Norms of layer groups, over T steps and G groups."""
 
     def records(self):
         cos_mean = np.clip(self.share + self.wobble, -1, 1)
@@ -74,18 +77,33 @@ class Run:
             "compared": self.workers,
             "fresh": True,
         }
+        if self.group_norm is not None:
+            values["norm_G"] = tuple(self.group_norm[step].tolist())
+        if not self.heard[step]:
+            values |= UNHEARD
         return StepRecord(**(values | self.extra))
 
 
-def attempt(workers, number=1):
+UNHEARD = {
+    **dict.fromkeys(("norm_W", "norm_G", "cos_W"), ()),
+    **dict.fromkeys(("grad_norm", "grad_norm_cv", "cos_mean", "cos_expected")),
+    "heard": False,
+}
+
+
+def attempt(workers, number=1, groups=()):
     facts = tuple(WorkerFacts(rank, "host", 1, f"cuda:{rank}") for rank in range(workers))
-    return AttemptRecord(number, 0.0, workers, 0, facts)
+    return AttemptRecord(number, 0.0, workers, 0, facts, groups=groups)
 
 
 def find(rule_class, run, *before):
     """The finding of one rule about a run."""
+    return judge(rule_class, attempt(run.workers), *before, *run.records())
+
+
+def judge(rule_class, *records):
     scene, rule = Scene(), rule_class()
-    for record in (attempt(run.workers), *before, *run.records()):
+    for record in records:
         scene.see(record)
         rule.see(record, scene)
     return rule.finding(scene)

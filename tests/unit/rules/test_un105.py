@@ -30,12 +30,21 @@ def test_unknown_batches_are_a_remark():
     assert find(UnevenShards, run).severity == "info"
 
 
-def test_several_workers_apart_are_a_remark():
+def test_names_all_workers_of_a_minority():
     run = Run(workers=8)
     run.loss[:, :3] *= 2
     finding = find(UnevenShards, run)
-    assert (finding.ranks, finding.severity) == ((), "info")
+    assert (finding.ranks, finding.severity) == ((0, 1, 2), "warning")
     assert "ranks 0, 1 and 2" in finding.why
+    assert causes(finding)[0] == "not-shuffled"
+
+
+def test_half_of_the_workers_apart_are_a_remark():
+    run = Run(workers=8)
+    run.loss[:, :4] *= 2
+    finding = find(UnevenShards, run)
+    assert (finding.ranks, finding.severity) == ((), "info")
+    assert "ranks" in finding.why
     assert causes(finding)[0] == "not-shuffled"
 
 

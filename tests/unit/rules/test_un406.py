@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from unisono.records import StepRecord
+from unisono.rules._scene import Scene
 from unisono.rules.un406_consistency_drop import ConsistencyDrop
 from unit.rules.streams import Run, causes, find
 
@@ -78,5 +79,15 @@ def test_resolves():
 
 def test_without_directions_there_is_nothing_to_check():
     rule = ConsistencyDrop()
-    rule.see(StepRecord(1, 0, 0.0), None)
+    rule.see(StepRecord(1, 0, 0.0), Scene())
     assert rule.checks == 0
+
+
+@pytest.mark.parametrize("seed", [8, 11])
+def test_a_drop_within_the_error_of_two_averages(seed):
+    run = Run(seed=seed, steps=560)
+    run.share[:] = 0.085
+    run.share[500:] = 0.036
+    run.wobble *= 1.5
+    run.extra = {"cos_expected": 0.08}
+    assert find(ConsistencyDrop, run) is None

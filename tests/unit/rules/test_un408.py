@@ -46,3 +46,10 @@ def test_a_new_attempt_makes_it_learn_again():
     later = Run(extra={"attempt": 2})
     later.loss *= np.array([0.5, 1.5, 0.5, 1.5])
     assert find(DispersionSpike, later, *records) is None
+
+
+def test_no_further_apart_than_once_before():
+    run = Run()
+    run.loss[350] *= np.array([0.1, 1.9, 0.1, 1.9])
+    run.loss[400:410] *= np.array([0.5, 1.5, 0.5, 1.5])
+    assert find(DispersionSpike, run) is None

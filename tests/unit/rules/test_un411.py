@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from unisono.rules._scene import Scene
 from unisono.rules.un411_norm_dispersion import NormDispersion
 from unit.rules.streams import Run, find
 
@@ -33,3 +34,14 @@ def test_resolves():
 def test_other_workers_after_a_restart():
     records = list(Run(workers=8).records())
     assert find(NormDispersion, apart(0), *records) is None
+
+
+def test_what_lasts_is_told_now_and_then():
+    run = apart(400)
+    rule, scene = NormDispersion(), Scene()
+    told = []
+    for record in run.records():
+        scene.see(record)
+        rule.see(record, scene)
+        told.append(rule.case.last_step if rule.case else None)
+    assert sorted(set(told) - {None})[:3] == [404, 414, 424]

@@ -95,9 +95,15 @@ def test_a_repeated_batch_says_nothing():
     assert find(OutlierWorker, run) is None
 
 
-def test_two_workers_apart_are_not_one_outlier():
+def test_two_of_six_workers():
     run = Run(workers=6)
     run.norm[:, 1:3] *= 2
+    assert find(OutlierWorker, run).ranks == (1, 2)
+
+
+def test_three_of_six_workers_are_no_minority():
+    run = Run(workers=6)
+    run.norm[:, 1:4] *= 2
     assert find(OutlierWorker, run) is None
 
 
@@ -117,10 +123,10 @@ def test_resolves_when_the_fault_is_over():
 
 def test_a_new_attempt_forgets():
     """Either part alone is too short for an alarm."""
-    before, after = Run(steps=30), Run(steps=30, extra={"attempt": 2})
+    before, after = Run(steps=40), Run(steps=40, extra={"attempt": 2})
     before.norm[:, 2] *= 2
     after.norm[:, 2] *= 2
-    whole = Run(steps=60)
+    whole = Run(steps=80)
     whole.norm[:, 2] *= 2
     assert find(OutlierWorker, whole) is not None
     assert find(OutlierWorker, after, *before.records()) is None

@@ -1,0 +1,111 @@
+"""`unisono scaling`: how noisy the gradients are, and what more workers would bring."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+from unisono.diagnosis import Diagnosis
+from unisono.errors import UserError
+from unisono.finding import Finding
+from unisono.records import StepRecord
+from unisono.report.checkup import strict
+from unisono.report.lost_work import Loss, Timesheet, lost_work
+from unisono.report.scaling import TIMES, Outlook, Readings, outlook
+from unisono.report.scaling_plot import check_target, draw
+from unisono.report.scaling_text import as_text, lost_as_text
+from unisono.report.screen import lines_of, width
+from unisono.runfile import read_run, scan
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "scaling",
+        description="Say how noisy the gradients are, how large a batch still pays, what more workers would bring, and "
+        "what a fault has cost.",
+        epilog="The estimate is explained in docs/measures.md.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's directory or its run.jsonl")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png; needs matplotlib")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.plot is not None:
+        check_target(args.plot)
+    readings, times, findings = _look_through(args.run)
+    missing, losses = readings.missing(), lost_work(findings, times)
+    found = None if missing else outlook(readings)
+    if args.plot is not None and found is not None:
+        draw(found, args.plot)  # before any words, so that `| head` does not end it
+    if args.json:
+        print(json.dumps(strict(_as_dict(found, missing, losses)), indent=2, allow_nan=False))
+    else:
+        print(_as_text(found, missing, losses, findings))
+    if args.plot is not None and found is None:
+        raise UserError(f"A plot needs an estimate. Found none: {missing}. Leave out --plot")
+    return 0
+
+
+def _look_through(path: str | PathLike[str]) -> tuple[Readings, Timesheet, list[Finding]]:
+    readings, times, diagnosis = Readings(), Timesheet(), Diagnosis()
+    for _, record in scan(path):
+        if record is not None:
+            diagnosis.see(record)
+        if isinstance(record, StepRecord):
+            readings.see(record)
+            times.see(record)
+    if not diagnosis.scene.steps:
+        read_run(path)  # says so when this is no run at all
+    return readings, times, diagnosis.findings()
+
+
+def _as_text(found: Outlook | None, missing: str, losses: Sequence[Loss], findings: Sequence[Finding]) -> str:
+    columns = width()
+    parts = ["\n".join(lines_of(f"No estimate: {missing}.", columns)) if found is None else as_text(found, columns)]
+    if found is not None:
+        parts += ["\n".join(lines_of(caution, columns)) for caution in _caution(found, findings)]
+    if losses:
+        parts.append("Time of all workers in steps with a finding:\n" + lost_as_text(losses, columns))
+    return "\n\n".join(parts)
+
+
+def _caution(found: Outlook, findings: Sequence[Finding]) -> list[str]:
+    begun = [one for one in findings if one.at_least("warning") and one.first_step <= found.last_step]
+    codes = [one.code for one in begun if one.state == "open" or one.last_step >= found.first_step]
+    told = "was measured with a fault in the run, and may be different without it"
+    return [f"With care: this {told} ({', '.join(codes)})."] if codes else []
+
+
+def _as_dict(found: Outlook | None, missing: str, losses: Sequence[Loss]) -> dict[str, Any]:
+    content: dict[str, Any] = {"missing": missing or None} | ({} if found is None else _numbers(found))
+    return content | {"lost": [asdict(loss) for loss in losses]}
+
+
+def _numbers(found: Outlook) -> dict[str, Any]:
+    now, critical = found.workers, found.critical_batch
+    return {
+        "workers": now,
+        "readings": found.readings,
+        "first_step": found.first_step,
+        "last_step": found.last_step,
+        "samples_per_worker": found.samples,
+        "common_share": asdict(found.share),
+        "noise_scale": asdict(found.noise_scale),
+        "critical_batch": None if critical is None else asdict(critical),
+        "effective_workers": asdict(found.effective_workers(now)),
+        "readings_wanted": found.readings_wanted,
+        "outlook": [
+            {
+                "workers": times * now,
+                "steps": asdict(found.steps(times * now)),
+                "worker_time": asdict(found.worker_time(times * now)),
+                "efficiency": asdict(found.efficiency(times * now)),
+            }
+            for times in TIMES
+        ],
+    }

@@ -1,0 +1,117 @@
+"""The newest numbers of a series and their order: medians, scatter, gaps between workers. W = workers."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+
+NORMAL = 1.4826
+"""Standard deviation of normal numbers, in units of the median distance from their median."""
+
+
+class Window:
+    """The last `size` numbers and their order statistics."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._values: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def full(self) -> bool:
+        return len(self._values) == self.size
+
+    def add(self, value: float) -> None:
+        if self.full:
+            del self._sorted[bisect_left(self._sorted, self._values.popleft())]
+        self._values.append(value)
+        insort(self._sorted, value)
+
+    @property
+    def median(self) -> float:
+        return _middle(self._sorted)
+
+    @property
+    def largest(self) -> float:
+        return self._sorted[-1]
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation as the middle half of the numbers suggests: up to a quarter may be anything."""
+        count = len(self._sorted)
+        return (self._sorted[(3 * count) // 4] - self._sorted[count // 4]) / 1.349
+
+
+class Blocks:
+    """Medians of consecutive blocks of `size` numbers, the newest `count` of them."""
+
+    def __init__(self, size: int, count: int) -> None:
+        self.size = size
+        self._block: list[float] = []
+        self.medians: deque[float] = deque(maxlen=count)
+
+    @property
+    def full(self) -> bool:
+        return len(self.medians) == self.medians.maxlen
+
+    def add(self, value: float) -> bool:
+        """Whether this number completed a block."""
+        self._block.append(value)
+        if len(self._block) < self.size:
+            return False
+        self.medians.append(median(self._block))
+        self._block.clear()
+        return True
+
+    @property
+    def growth(self) -> float:
+        """The last median as a multiple of the first."""
+        return self.medians[-1] / self.medians[0] if self.medians[0] > 0 else math.nan
+
+    @property
+    def rising(self) -> bool:
+        """Every median is above the one before."""
+        return all(later > earlier for earlier, later in pairwise(self.medians))
+
+    @property
+    def falling(self) -> bool:
+        return all(later < earlier for earlier, later in pairwise(self.medians))
+
+
+def median(values: Sequence[float] | deque[float]) -> float:
+    return _middle(sorted(values))
+
+
+def scatter(values: Sequence[float]) -> float:
+    """Standard deviation, from the median distance to the median."""
+    middle = median(values)
+    return NORMAL * median([abs(value - middle) for value in values])
+
+
+def medians_of_others(value_W: Sequence[float]) -> list[float]:
+    """For each worker the median of all the others' values."""
+    ordered = sorted(value_W)
+    low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2
+    # Without a value from the lower part all later ones move down by one place; equal values are interchangeable.
+    without_low = (ordered[low + 1] + ordered[high + 1]) / 2
+    without_middle = (ordered[low] + ordered[high + 1]) / 2
+    without_high = (ordered[low] + ordered[high]) / 2
+    return [
+        without_low if value <= ordered[low] else without_middle if value <= ordered[high] else without_high
+        for value in value_W
+    ]
+
+
+def gaps_to_others(value_W: Sequence[float]) -> list[float]:
+    return [value - others for value, others in zip(value_W, medians_of_others(value_W), strict=True)]
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    count = len(ordered)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2

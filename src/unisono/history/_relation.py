@@ -1,0 +1,44 @@
+"""What one signal of a worker says about another: a batch with a large loss also has a long gradient.
+
+W = workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unisono.history._order import gaps_to_others
+
+EVERY, FORGETS = 3, 0.97
+"""Readings from one lesson to the next, and the weight of the past then."""
+
+MOST = 3.0
+"""Gaps count no more than this (a factor of twenty, for logarithms)."""
+
+STEEPEST = 1.5
+
+
+class Relation:
+    """The slope of the workers' gaps in one signal over their gaps in another, from the last hundred readings."""
+
+    def __init__(self) -> None:
+        self._products = self._squares = 0.0
+        self._readings = 0
+
+    @property
+    def slope(self) -> float:
+        return min(STEEPEST, max(0.0, self._products / self._squares)) if self._squares > 0 else 0.0
+
+    def rest(self, value_W: Sequence[float], known_W: Sequence[float]) -> list[float]:
+        """The part of the values that the known ones do not explain, as far as was learnt before this reading."""
+        slope = self.slope
+        if self._readings % EVERY == 0:
+            self._learn(gaps_to_others(value_W), gaps_to_others(known_W))
+        self._readings += 1
+        return [value - slope * known for value, known in zip(value_W, known_W, strict=True)]
+
+    def _learn(self, gap_W: Sequence[float], known_W: Sequence[float]) -> None:
+        clipped_W = [min(MOST, max(-MOST, gap)) for gap in known_W]
+        products = [known * min(MOST, max(-MOST, gap)) for known, gap in zip(clipped_W, gap_W, strict=True)]
+        self._products = FORGETS * self._products + sum(products)
+        self._squares = FORGETS * self._squares + sum([known * known for known in clipped_W])

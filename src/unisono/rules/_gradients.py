@@ -1,0 +1,157 @@
+"""The workers' gradients beside each other: who stays apart, by which sign, since when."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from unisono.history import LEARNT, Opposition, Peers, Relation, gaps_to_others, median, scatter
+from unisono.records import StepRecord
+from unisono.rules._layers import Place, Profile
+from unisono.rules._statistical import logs
+
+LEAST_NORM = 0.05
+LEAST_COSINE = 0.02
+LEAST_LOSS = 0.02
+"""Smaller differences (of logarithms, of cosines) are not worth a word, however persistent."""
+
+RECENT = 128
+LOSS_CLEAR = 3.0
+"""A loss further off than this many standard errors is off as well."""
+
+TINY = 1e-30
+"""Stands for the norm of a gradient that is zero."""
+
+WINDOW_READINGS = 16
+"""Fewer readings do not make a window of directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    sign: str
+    """`norm`, `cosine` (it agrees less) or `opposed` (it points the other way)."""
+
+    workers: list[int]
+    since: int
+
+
+class Gradients:
+    def __init__(self) -> None:
+        self.norms: Peers | None = None
+        self.cosines: Peers | None = None
+        self._opposition: Opposition | None = None
+        self._relation = Relation()
+        self._profile = Profile()
+        self._zero: set[int] = set()
+        self._window: tuple[int, int, list[float]] | None = None
+        self._cosine_TW: deque[tuple[int, list[float]]] = deque(maxlen=RECENT)
+        self._loss_TW: deque[tuple[int, list[float]]] = deque(maxlen=RECENT)
+
+    @property
+    def ready(self) -> bool:
+        return self.norms is not None and self.norms.ready
+
+    @property
+    def alarmed(self) -> bool:
+        return any(test is not None and test.alarmed for test in (self.norms, self.cosines, self._opposition))
+
+    @property
+    def suspicious(self) -> bool:
+        return any(peers is not None and peers.suspicious for peers in (self.norms, self.cosines))
+
+    @property
+    def losses_known(self) -> bool:
+        return len(self._loss_TW) >= LEARNT
+
+    def hear(self, record: StepRecord) -> bool:
+        """Whether the step says something about gradients."""
+        loss_W = logs(record.loss_W)
+        if loss_W is not None:
+            self._loss_TW.append((record.step, loss_W))
+        norm_W = logs(record.norm_W, TINY) if any(record.norm_W) else None
+        if norm_W is None:
+            return False
+        self._zero.update([worker for worker, norm in enumerate(record.norm_W) if not norm])
+        if len(self._zero) > 1:
+            # Gradients that vanish now and then, on several workers: their logarithms say nothing.
+            self.norms = self.cosines = None
+            return False
+        self._hear_norms(record.step, norm_W, loss_W)
+        self._hear_directions(record, len(norm_W))
+        self._profile.add(record)
+        return True
+
+    def _hear_norms(self, step: int, norm_W: list[float], loss_W: list[float] | None) -> None:
+        """The part of a norm that its loss does not explain: batches with large losses have long gradients."""
+        if loss_W is not None and len(loss_W) == len(norm_W):
+            norm_W = self._relation.rest(norm_W, loss_W)
+        if self.norms is None or self.norms.workers != len(norm_W):
+            self.norms = Peers(len(norm_W), LEAST_NORM)
+        self.norms.add(norm_W, step)
+
+    def _hear_directions(self, record: StepRecord, workers: int) -> None:
+        cosines = [cosine for cosine in record.cos_W if cosine is not None]
+        if len(cosines) == workers:
+            if self.cosines is None or self.cosines.workers != workers:
+                self.cosines = Peers(workers, LEAST_COSINE, sudden=False)
+            self.cosines.add(cosines, record.step)
+            self._cosine_TW.append((record.step, cosines))
+        summed = [cosine for cosine in record.window_cos_W if cosine is not None]
+        if record.window_start is None or record.window_steps is None or len(summed) < workers:
+            return
+        if self._window is not None and record.window_start != self._window[0]:
+            self._end_window(*self._window)
+        self._window = record.window_start, record.window_steps, summed
+
+    def _end_window(self, start: int, readings: int, cosine_W: list[float]) -> None:
+        if readings < WINDOW_READINGS:
+            return
+        if self._opposition is None or self._opposition.workers != len(cosine_W):
+            self._opposition = Opposition(len(cosine_W))
+        self._opposition.add(cosine_W, start)
+
+    def apart(self) -> Apart | None:
+        """Those that stay apart, with the clearest sign; whether their data differ too, `loss_is_off` says."""
+        if self._opposition is not None and self._opposition.alarmed:
+            opposing = self._opposition.outliers()
+            if opposing:
+                return Apart("opposed", opposing, min(map(self._opposition.since, opposing)))
+        norms, cosines = self.norms, self.cosines
+        longer = [] if norms is None else norms.outliers()
+        if norms is not None and longer:
+            return Apart("norm", longer, min(map(norms.since, longer)))
+        # A higher cosine is no fault: a long gradient of one worker lowers the cosines of the others.
+        lower = [] if cosines is None else [worker for worker in cosines.outliers() if cosines.level(worker) < 0]
+        if cosines is None or not lower:
+            return None
+        since = min(map(cosines.since, lower))
+        return Apart("opposed" if self._is_negative(lower[0], since) else "cosine", lower, since)
+
+    def _is_negative(self, worker: int, since: int) -> bool:
+        """The worker's direction is not merely lost in noise: it points the other way."""
+        own = [cosine_W[worker] for step, cosine_W in self._cosine_TW if step >= since]
+        return len(own) > 1 and sum(own) / len(own) < -scatter(own) / math.sqrt(len(own))
+
+    def loss_is_off(self, worker: int, since: int) -> bool:
+        """Then its data differ, and UN105 says so."""
+        if not self.losses_known:
+            return False
+        all_gaps = [gaps_to_others(loss_W)[worker] for _, loss_W in self._loss_TW]
+        gaps = [gap for gap, (step, _) in zip(all_gaps, self._loss_TW, strict=True) if step >= since] or all_gaps
+        error = 1.25 * scatter(all_gaps) / math.sqrt(len(gaps))
+        return abs(median(gaps)) > max(LEAST_LOSS, LOSS_CLEAR * error)
+
+    def place(self, apart: Apart) -> Place | None:
+        """Where in the model the difference is."""
+        return self._profile.place(apart.workers[0], apart.since) if apart.sign == "norm" else None
+
+    def numbers(self, worker: int) -> dict[str, float | int | str]:
+        found: dict[str, float | int | str] = {}
+        if self.norms is not None:
+            found["norm_to_others"] = round(math.exp(self.norms.level(worker)), 4)
+        if self.cosines is not None:
+            found["cos_minus_others"] = round(self.cosines.level(worker), 4)
+        if self._opposition is not None and self._opposition.alarmed:
+            found["window_cos"] = round(self._opposition.cosine(worker), 4)
+        return found
