@@ -10,9 +10,6 @@ from typing import Any
 from unisono.errors import UserError
 from unisono.lab.faults import EXACT, STATISTICAL
 
-SHORT, LONG = (1, 1, 700), (5, 4, 4200)
-"""Runs of each fault in each setting, runs of each healthy setting, and steps of a healthy run."""
-
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("lab", description=__doc__)
@@ -51,7 +48,7 @@ def _detect(args: argparse.Namespace) -> int:
         from unisono.lab.demo import check_torch
 
         check_torch()
-        from unisono.lab.benchmark import benchmark
+        from unisono.lab.benchmark import LONG, SHORT, benchmark
 
         command = (
             "unisono lab detect" + (" --short" if args.short else "") + (f" --only {args.only}" if args.only else "")

@@ -192,6 +192,10 @@ class Peers:
             return self._step_T[-min(HARD_READINGS, len(self._step_T))]
         return best.since_W[worker] if self.ready else self._step_T[0]
 
+    def readings_since(self, step: int) -> int:
+        """As far as the last readings tell."""
+        return sum(one >= step for one in self._step_T)
+
     def apart(self) -> list[int]:
         """All workers that stay apart."""
         if not self.alarmed:

@@ -44,9 +44,12 @@ class Persistence:
         # Every other reading is enough to know, and half of the work.
         if len(past_TW) == FAR and self._readings % 2:
             worker = self._readings // 2 % self._workers
-            self._near.add(abs(score_W[worker] - past_TW[-1][worker]))
-            self._far.add(abs(score_W[worker] - past_TW[0][worker]))
-            self._judge()
+            now, last, first = score_W[worker], past_TW[-1][worker], past_TW[0][worker]
+            # Capped scores are equal, whatever the readings were.
+            if now not in (last, first):
+                self._near.add(abs(now - last))
+                self._far.add(abs(now - first))
+                self._judge()
         past_TW.append(score_W)
 
     def _judge(self) -> None:

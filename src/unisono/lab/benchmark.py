@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -13,19 +14,41 @@ from unisono import __version__
 from unisono.lab.detect import detect
 from unisono.lab.outcome import Outcome
 from unisono.lab.plan_of_trials import fault_trials, healthy_trials
+from unisono.lab.real_part import real_part
 from unisono.lab.tally import Tally, fault_rows, healthy_rows
 
 
-def benchmark(command: str, size: tuple[int, int, int], processes: int, only: str | None) -> Tally:
+@dataclass(frozen=True)
+class Size:
+    workers: tuple[int, ...]
+    runs: int
+    """Of each fault, setting and number of workers."""
+
+    healthy_runs: int
+    """Of each healthy setting and number of workers; thrice as many with the default schedule."""
+
+    steps: int
+    """Of each healthy run."""
+
+    real_runs: int
+    """Of each fault."""
+
+    real_steps: int
+    """Healthy ones, in all."""
+
+
+SHORT = Size((4,), runs=1, healthy_runs=1, steps=700, real_runs=0, real_steps=2000)
+LONG = Size((2, 4, 8), runs=5, healthy_runs=4, steps=4200, real_runs=5, real_steps=100_000)
+
+
+def benchmark(command: str, size: Size, processes: int, only: str | None) -> Tally:
     """
-    :param size: Runs of each fault, setting and number of workers; of each healthy setting, number of workers and
-        schedule; steps of each healthy run.
     :param only: One part: `faults`, `healthy` or `real`.
     """
-    runs, healthy_runs, steps = size
     parts: dict[str, Callable[[], list[Outcome]]] = {
-        "faults": lambda: detect(fault_trials(runs), processes),
-        "healthy": lambda: detect(healthy_trials(healthy_runs, steps), processes),
+        "faults": lambda: detect(fault_trials(size.runs, size.workers), processes),
+        "healthy": lambda: detect(healthy_trials(size.healthy_runs, size.workers, size.steps), processes),
+        "real": lambda: real_part(size.real_runs, size.real_steps, processes),
     }
     outcomes: list[Outcome] = []
     for name, part in parts.items():

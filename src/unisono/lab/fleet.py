@@ -64,11 +64,12 @@ class Fleet:
         if skipped:
             gradient_VD[:, 0] = torch.inf
         mean_RD = gradient_VD.unflatten(0, (self.runs, self.workers)).mean(1)
+        rate, factor_R = self.setting.rate_at(step), [injection.rate_factor(step) for injection in self.injections]
         if not skipped:
-            self._update(mean_RD, step)
+            self._update(mean_RD, rate, factor_R)
         samples = batches[0][1].shape[1] * self.setting.accumulate
-        times_V = self._times(step)
-        return self._readings.take(step, loss_V, gradient_VD, mean_RD, times_V, samples, skipped, heard_R)
+        times_V, rate_R = self._times(step), [rate * factor for factor in factor_R]
+        return self._readings.take(step, loss_V, gradient_VD, mean_RD, times_V, samples, skipped, heard_R, rate_R)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         inputs, targets = self._data.batch(step)
@@ -92,9 +93,7 @@ class Fleet:
                 place = run * self.workers + worker
                 gradient_VD[place] = injection.gradient(gradient_VD[place], self._generator)
 
-    def _update(self, mean_RD: Tensor, step: int) -> None:
-        rate = self.setting.rate_at(step)
-        factors = [injection.rate_factor(step) for injection in self.injections]
+    def _update(self, mean_RD: Tensor, rate: float, factors: Sequence[float]) -> None:
         parts = mean_RD.split([one[0].numel() for one in self.weights.values()], 1)
         for weights, part in zip(self.weights.values(), parts, strict=True):
             weights.grad = part.reshape(weights.shape)

@@ -79,9 +79,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("steps", type=int)
+    parser.add_argument("first", type=int, help="number of the first run: other numbers are other models and seeds")
     args = parser.parse_args()
     with process_group():
-        for run, done in enumerate(range(0, args.steps, LONGEST)):
+        for run, done in enumerate(range(0, args.steps, LONGEST), args.first):
             here = min(LONGEST, args.steps - done)
             train(run, here, args.folder)
             say_progress(done + here, args.steps)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from unisono.lab.faults import STATISTICAL
 from unisono.lab.setting import EVERY_STEP, OF_A_FAULT, USUAL, Setting, healthy
 from unisono.schedule import DEFAULT
 
-WORKERS = (2, 4, 8)
 STARTS_AT, STARTS_LATE = 300, 700
 """First step of a fault; with the default schedule it comes after the closely heard first 500 steps."""
 
@@ -45,10 +44,10 @@ class Trial:
         return self.setting.steps * len(self.victims) * self.setting.workers
 
 
-def fault_trials(runs: int) -> Iterator[Trial]:
+def fault_trials(runs: int, worker_numbers: Sequence[int]) -> Iterator[Trial]:
     for number, fault in enumerate(STATISTICAL):
         for name, setting in _settings(fault).items():
-            for workers in WORKERS:
+            for workers in worker_numbers:
                 yield _trial(fault, name, replace(setting, workers=workers), runs, 1000 + number)
         if fault in LATE:
             for name, setting in _settings(fault).items():
@@ -67,10 +66,10 @@ def _trial(fault: str, name: str, setting: Setting, runs: int, seed: int) -> Tri
     return Trial(fault, name, replace(setting, steps=steps), tuple(victims), begin, seed)
 
 
-def healthy_trials(runs: int, steps: int) -> Iterator[Trial]:
+def healthy_trials(runs: int, worker_numbers: Sequence[int], steps: int) -> Iterator[Trial]:
     """`runs` runs of every healthy setting and number of workers with every step heard, thrice as many by default."""
     for number, (name, setting) in enumerate(healthy(steps).items()):
-        for workers in WORKERS:
+        for workers in worker_numbers:
             for schedule, times in ((EVERY_STEP, 1), (DEFAULT, 3)):
                 own = replace(setting, workers=workers, schedule=schedule)
                 yield Trial("", name, own, (0,) * times * runs, steps, 1000 * times + 100 * workers + number)

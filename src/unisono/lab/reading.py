@@ -19,7 +19,7 @@ from unisono.sketch import Fold, default_length, dequantise, quantise, window_se
 
 class Readings:
     def __init__(self, names: Sequence[str], elements: Sequence[int], setting: Setting) -> None:
-        self._workers, self._rate_at = setting.workers, setting.rate_at
+        self._workers = setting.workers
         self._names, self._elements = list(names), list(elements)
         sizes = zip(names, elements, strict=True)
         groups = groupby(sizes, lambda pair: pair[0].split(".")[0])
@@ -38,6 +38,7 @@ class Readings:
         samples: int,
         skipped: bool,
         heard_R: Sequence[bool],
+        rate_R: Sequence[float],
     ) -> list[RollCall]:
         finite_V = (gradient_VD.isfinite().all(1) & loss_V.isfinite()).tolist()
         square_VG = self._squares(gradient_VD) if any(heard_R) else [()] * len(loss_V)
@@ -45,7 +46,7 @@ class Readings:
         share_R = (mean_RD.double().square().sum(1) / self._workers).tolist()
         slowest_R = times_V.unflatten(0, (len(mean_RD), -1)).amax(1).tolist()
         values = zip(loss_V.tolist(), times_V.tolist(), square_VG, finite_V, strict=True)
-        rate, rolls = self._rate_at(step), []
+        rolls = []
         said = [
             LocalSignal(
                 step=step,
@@ -60,7 +61,7 @@ class Readings:
                 nonfinite=int(not finite),
                 reduced_share=share_R[place // self._workers],
                 squared_norm_G=tuple(square_G),
-                lr=rate,
+                lr=rate_R[place // self._workers],
                 samples=samples,
                 content=place,
                 fresh=True,

@@ -24,8 +24,11 @@ def run_real(name: str | None, workers: int, seeds: Sequence[int], folder: Path)
     return [folder / f"{name}-{seed}" for seed in seeds]
 
 
-def healthy_steps(workers: int, steps: int, folder: Path) -> list[Path]:
-    """Trains three small models honestly, in several runs of `steps` steps in total, and returns the runs' folders."""
+def healthy_steps(workers: int, steps: int, folder: Path, first: int = 0) -> list[Path]:
+    """Trains three small models honestly, in several runs of `steps` steps in total, and returns the runs' folders.
+
+    :param first: Number of the first run; it decides model and seed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    follow(torchrun(workers, HEALTHY_JOB, str(folder), str(steps)), f"healthy: {workers} workers, step")
+    follow(torchrun(workers, HEALTHY_JOB, str(folder), str(steps), str(first)), f"healthy: {workers} workers, step")
     return sorted(path.parent for path in folder.glob("*/run.jsonl"))

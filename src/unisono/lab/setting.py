@@ -75,7 +75,7 @@ USUAL = {
     "clouds": Setting(label_noise=0.1),
     "clouds, batch 4": Setting(label_noise=0.15, batch=4),
     "images": Setting("images", optimizer="sgd", rate=0.05, samples=3000, label_noise=0.1),
-    "texts": Setting("texts", batch=8, samples=2048),
+    "texts": Setting("texts", batch=4, samples=2048),
 }
 """What faults are tried on."""
 

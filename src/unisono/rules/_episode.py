@@ -21,9 +21,10 @@ LOST, LEARNT = 0.8, 0.5
 """Shares of the first losses: at the upper one nothing that was learnt is left, below the lower one much was."""
 
 WORSE_THAN_NEW = 3.0
+MATTERS = 0.1
 LEVEL = 0.95
 STRETCH = 25
-SETTLING, SETTLED = 10, 50
+SOON, SETTLING, SETTLED = 3, 10, 50
 """Steps after the first large norm, between which the loss shows what that step did to the weights."""
 
 ABSURD = 1e4
@@ -46,6 +47,9 @@ class Episode:
 
     leader: int | None = None
     """The worker whose gradient alone was far too long at the first reading."""
+
+    by_rate: bool = False
+    """The learning rate had just jumped."""
 
     by_loss: bool = False
     """Noticed by the loss; the norm may not have been heard."""
@@ -88,21 +92,37 @@ class Episode:
         return "warning" if self.hot and (self.absurd or self.grows() or self.damaged()) else "info"
 
     @property
+    def _worth_a_word(self) -> float:
+        """A loss near zero may rise many times and still be small."""
+        return MATTERS * self.start_loss
+
+    @property
     def absurd(self) -> bool:
         return self.peak > ABSURD
 
     def grows(self) -> bool:
         """The loss went on rising after its largest jump. Data that change are harder at once."""
         usual = self.usual_loss
-        if usual is None or usual <= 0 or median(self.losses[-SETTLING:]) < RAISED * usual:
+        if (
+            usual is None
+            or usual <= 0
+            or not self.losses
+            or median(self.losses[-SETTLING:]) < max(RAISED * usual, self._worth_a_word)
+        ):
             return False
         early = [usual, *self.losses[:SETTLED]]
         jumps = [later / earlier if earlier > 0 else 0.0 for earlier, later in pairwise(early)]
         jumped = jumps.index(max(jumps))
-        if len(self.losses) < jumped + SETTLING:
+        if len(self.losses) < jumped + SETTLING + SOON:
             return False
-        after = median(self.losses[jumped + 1 : jumped + SETTLING])
-        return after > GROWS * self.losses[jumped] or 0 < WORSE_THAN_NEW * self.start_loss < after
+        at_once, after = median(self.losses[jumped : jumped + SOON]), median(self.losses[jumped + SOON :][:SETTLING])
+        worse_than_new = self.own_doing and 0 < WORSE_THAN_NEW * self.start_loss < after
+        return after > GROWS * at_once or worse_than_new
+
+    @property
+    def own_doing(self) -> bool:
+        """A step did it. Where the loss rose together with the norm, the data may have become harder, for everybody."""
+        return self.by_rate or self.began_as_usual
 
     def lost(self) -> bool:
         """The loss is back where it was before anything was learnt, and does not fall."""
@@ -112,7 +132,7 @@ class Episode:
         earlier, now = median(self.losses[-2 * STRETCH : -STRETCH]), median(self.losses[-STRETCH:])
         if now < LEVEL * earlier:
             return False
-        forgotten = usual < LEARNT * self.start_loss and now > LOST * self.start_loss
+        forgotten = self.own_doing and usual < LEARNT * self.start_loss and now > LOST * self.start_loss
         return forgotten or (self.grows() and now > GROWS * max(self.past))
 
     @property
@@ -124,6 +144,8 @@ class Episode:
     def damaged(self) -> bool:
         """The loss was as usual at the large norm and is raised for a while after it."""
         if not self.began_as_usual or min(self.past) <= 0 or len(self.past) < SETTLING:
+            return False
+        if median(self.losses[SETTLING:] or [0.0]) < self._worth_a_word:
             return False
         later = self.losses[SETTLING:SETTLED]
         stretches = [later[at : at + SHARE] for at in range(0, len(later), SHARE)]

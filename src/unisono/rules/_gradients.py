@@ -20,6 +20,9 @@ RECENT = 128
 LOSS_CLEAR = 3.0
 """A loss further off than this many standard errors is off as well."""
 
+CONFIRMED = 64
+"""Readings after which a worker that stays apart is taken for faulty."""
+
 TINY = 1e-30
 """Stands for the norm of a gradient that is zero."""
 
@@ -141,6 +144,10 @@ class Gradients:
         gaps = [gap for gap, (step, _) in zip(all_gaps, self._loss_TW, strict=True) if step >= since] or all_gaps
         error = 1.25 * scatter(all_gaps) / math.sqrt(len(gaps))
         return abs(median(gaps)) > max(LEAST_LOSS, LOSS_CLEAR * error)
+
+    def is_confirmed(self, apart: Apart) -> bool:
+        """It has lasted: neighbouring batches that happen to be alike do not."""
+        return self.norms is not None and self.norms.readings_since(apart.since) >= CONFIRMED
 
     def place(self, apart: Apart) -> Place | None:
         """Where in the model the difference is."""

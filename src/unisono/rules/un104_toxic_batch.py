@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from unisono.history import LEARNT, median, scatter
+from unisono.history import LEARNT, median, medians_of_others, scatter
 from unisono.records import BatchRecord, Floats, StepRecord
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._statistical import Statistical
@@ -21,6 +21,9 @@ LARGE = 5.0
 """From this factor on, of loss and norm together, one batch may be a warning."""
 
 PAST = 50
+LEARNING = 0.9
+"""Share of the first losses below which something was learnt."""
+
 FIRST_LOSSES = 5
 
 
@@ -44,7 +47,8 @@ class ToxicBatch(Statistical):
         "than twice as far from them as any worker's in the last 50 readings, and as far above its own last 50; at the "
         "next reading it was back. That is what a corrupted, mislabelled or extremely long sample looks like. A remark "
         "as long as it is one of them; a warning if loss and norm were both more than five times the others' and the "
-        "loss more than five times the first losses of the run: worse than an untrained model by far."
+        "loss more than five times the first losses of the run (worse than an untrained model by far), while the "
+        "others and the steps before show that something had been learnt."
     )
     needs = "two or more workers with positive losses or gradient norms, and 16 readings"
     causes = {"bad-sample": "the batch holds a corrupted, mislabelled, extremely long or otherwise rare sample"}
@@ -96,8 +100,14 @@ class ToxicBatch(Statistical):
             return None
         worker = next(iter(shocked.values()))
         factors = {name: one.ratio for name, one in series.items() if one.ratio > 2.0 and one.largest == worker}
-        worse_than_new = bool(self._first) and (record.loss_W[worker] or 0.0) > LARGE * median(self._first) > 0
-        return Shock(record.step, worker, factors, worse_than_new and len(factors) == 2)
+        return Shock(record.step, worker, factors, self._is_worse_than_new(record, worker) and len(factors) == 2)
+
+    def _is_worse_than_new(self, record: StepRecord, worker: int) -> bool:
+        """Of this worker alone: in a run that falls apart all losses are, and one batch is not to blame."""
+        known = [loss or 0.0 for loss in record.loss_W]
+        first = median(self._first) if self._first else 0.0
+        others = max(medians_of_others(known)[worker], self._losses.usual)
+        return known[worker] > LARGE * first > 0 and others < LEARNING * first
 
     def _accuse(self, shock: Shock, scene: Scene) -> None:
         self._count += 1
@@ -159,6 +169,11 @@ class Series:
         elif self._readings % PAST == 0:
             self._highest = max(self._ratio_T)
         self.ready = self._readings >= LEARNT
+
+    @property
+    def usual(self) -> float:
+        """The median of all workers' last readings."""
+        return median([value or 0.0 for past_W in self._past_TW for value in past_W])
 
     @property
     def largest(self) -> int:

@@ -19,11 +19,8 @@ LEARNT = 10
 SUSTAINED = 3
 FIRST_LOSSES = 5
 EVERY = 10
-FOLLOWED = 150
-"""Steps after which what was an explosion is the new usual."""
-
-ASKED = 64
-"""Steps for which a risen loss asks for closer listening."""
+FOLLOWED, ASKED = 150, 64
+"""Steps after which what was an explosion is the new usual, and for which a risen loss asks for closer listening."""
 
 RAISED = 1.5
 """A loss above this multiple of its usual value, and above all of its past, has clearly risen."""
@@ -38,10 +35,10 @@ class GradientExplosion(Statistical):
     meaning = (
         "The norm of the averaged gradient (before clipping) is more than 10 times the median of its last 50 calm "
         "readings. That alone is a remark: rare samples and harder data do it too. It is a warning if the loss goes on "
-        "rising afterwards (to twice its value at the first such reading, or to three times the first losses of the "
-        "run), if the norm came back and the loss, normal before, stays raised, or if it was 10,000 times too large; "
-        "critical if after 50 steps the loss is back at the first losses of the run and does not fall, or is no longer "
-        "finite. For that, three times the usual norm is enough."
+        "rising afterwards to twice its value, if the norm came back and the loss, normal before, stays raised, or if "
+        "the norm was 10,000 times too large; critical if after 50 steps the loss is back at the first losses of the "
+        "run and does not fall, or is no longer finite. A loss that rose at once, for all workers and without a change "
+        "of the learning rate, does not count: so it looks when data become harder."
     )
     correction = (
         "The manual alarms at a spike score (GSS) above 2. The literature has three different definitions of that "
@@ -148,7 +145,8 @@ class GradientExplosion(Statistical):
 
     def _begin(self, record: StepRecord) -> Episode:
         led = leader(record, self._past_TW)
-        self._episode = Episode(record, list(self._losses.values), self._start_loss, led)
+        by_rate = self._jumped_at is not None and record.step - self._jumped_at <= SETTLED
+        self._episode = Episode(record, list(self._losses.values), self._start_loss, led, by_rate)
         return self._episode
 
     def _follow(self, episode: Episode, record: StepRecord, scene: Scene, norm: float | None) -> None:
@@ -238,7 +236,7 @@ class GradientExplosion(Statistical):
         if led and episode.absurd and episode.began_as_usual:
             return {"faulty-device": 0.7, "bad-data": 0.4}
         harmed = episode.damaged() or episode.grows() or episode.lost()
-        if harmed and episode.began_as_usual:
+        if harmed and episode.began_as_usual and not episode.by_rate and episode.hot < LASTING:
             return {"momentum": 0.8, "learning-rate": 0.3} | led
         if led:
             return led | {"momentum": 0.2, "learning-rate": 0.2}

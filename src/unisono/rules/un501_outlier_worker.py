@@ -30,7 +30,8 @@ class OutlierWorker(Statistical):
         "apart; if workers were interchangeable, the chance that any of them ever wins enough for an alarm would be "
         "1 in 100,000 for a whole run (docs/detection.md). A gradient of the wrong sign is told from directions summed "
         "over 32 readings: the others agree, and this one points against them. With two workers nobody can say which "
-        "is wrong: swap their data or their devices, and see which of the two the difference follows."
+        "is wrong: swap their data or their devices, and see which of the two the difference follows. A large "
+        "difference is critical once it has lasted for 64 readings."
     )
     correction = (
         "The manual asks for low similarity with all other nodes. Low similarity is normal for small batches; what "
@@ -48,7 +49,7 @@ class OutlierWorker(Statistical):
             "run the same batch on this device and on another one and compare the gradients; test or drain the host",
         ),
         "different-computation": (
-            "look for conditions on the rank, and for a loss that is divided or scaled differently there",
+            "look for conditions on the rank, and for a loss that is scaled, divided or given another sign there",
         ),
         "data-of-another-kind": ("look at a few batches of this worker beside those of another one",),
     }
@@ -84,6 +85,7 @@ class OutlierWorker(Statistical):
         pair, known = len(record.norm_W) == 2, self._gradients.losses_known
         place = self._gradients.place(apart)
         certain = known and batches_known(record) and not pair and not _at_inputs(place)
+        certain = certain and self._gradients.is_confirmed(apart)
         evidence = self._gradients.numbers(apart.workers[0])
         if place is not None:
             evidence["where"] = place.told(scene)

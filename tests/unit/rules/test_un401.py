@@ -10,7 +10,7 @@ from unit.rules.streams import Run, attempt, causes, find, judge
 def exploding(raised=5.0, since=400):
     run = Run()
     run.norm[since:] *= 50
-    run.loss[since:] *= raised
+    run.loss[since + 1 :] *= raised
     return run
 
 
@@ -190,6 +190,8 @@ def test_three_times_the_norm_and_nothing_left_of_what_was_learnt():
     run = Run()
     run.norm[400:] *= 5
     run.loss[400:] *= 5
+    assert find(GradientExplosion, run) is None, "data that became harder look like this"
+    run.lr[395:] *= 10
     assert find(GradientExplosion, run).severity == "critical"
 
 
