@@ -12,7 +12,6 @@ from torch import nn
 import unisono
 from unisono.lab.honest_job import CLASSES, FEATURES, Job, Model
 from unisono.lab.processes import process_group, say_progress
-from unisono.schedule import every
 
 LONGEST = 5000
 """Steps of one run."""
@@ -69,7 +68,7 @@ def train(run: int, steps: int, folder: Path) -> None:
     samples = BATCH * STEPS_PER_EPOCH * dist.get_world_size()
     job = kind(seed=run // len(MODELS), samples=samples, batch=BATCH, epochs=-(-steps // STEPS_PER_EPOCH))
     model = job.wrapped()
-    with unisono.attach(model, run_dir=folder / f"{kind.__name__.lower()}-{job.seed}", schedule=every(1)):
+    with unisono.attach(model, run_dir=folder / f"{kind.__name__.lower()}-{job.seed}"):
         for step, _ in job.train(model):
             if step == steps:
                 break

@@ -78,7 +78,7 @@ def _healthy(workers: int, run: Path) -> Outcome:
         fault="",
         setting=run.name.partition("-")[0],
         workers=workers,
-        schedule="every step",
+        schedule="default",
         fired=0,
         victim=0,
         told=tuple(news),

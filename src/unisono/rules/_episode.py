@@ -110,9 +110,7 @@ class Episode:
             or median(self.losses[-SETTLING:]) < max(RAISED * usual, self._worth_a_word)
         ):
             return False
-        early = [usual, *self.losses[:SETTLED]]
-        jumps = [later / earlier if earlier > 0 else 0.0 for earlier, later in pairwise(early)]
-        jumped = jumps.index(max(jumps))
+        jumped = self._jumped_after()
         if len(self.losses) < jumped + SETTLING + SOON:
             return False
         at_once, after = median(self.losses[jumped : jumped + SOON]), median(self.losses[jumped + SOON :][:SETTLING])
@@ -122,7 +120,12 @@ class Episode:
     @property
     def own_doing(self) -> bool:
         """A step did it. Where the loss rose together with the norm, the data may have become harder, for everybody."""
-        return self.by_rate or self.began_as_usual
+        return (self.by_rate or self.began_as_usual) and self._jumped_after() <= SETTLING
+
+    def _jumped_after(self) -> int:
+        """Steps from the first large norm to the largest jump of the loss."""
+        jumps = [later / earlier for earlier, later in pairwise([self.usual_loss or 0.0, *self.losses]) if earlier > 0]
+        return jumps.index(max(jumps)) if jumps else 0
 
     def lost(self) -> bool:
         """The loss is back where it was before anything was learnt, and does not fall."""

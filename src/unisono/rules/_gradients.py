@@ -117,9 +117,10 @@ class Gradients:
     def apart(self) -> Apart | None:
         """Those that stay apart, with the clearest sign; whether their data differ too, `loss_is_off` says."""
         if self._opposition is not None and self._opposition.alarmed:
-            opposing = self._opposition.outliers()
+            began = self._opposition.since
+            opposing = [worker for worker in self._opposition.outliers() if self._agrees_less(worker, began(worker))]
             if opposing:
-                return Apart("opposed", opposing, min(map(self._opposition.since, opposing)))
+                return Apart("opposed", opposing, min(map(began, opposing)))
         norms, cosines = self.norms, self.cosines
         longer = [] if norms is None else norms.outliers()
         if norms is not None and longer:
@@ -130,6 +131,11 @@ class Gradients:
             return None
         since = min(map(cosines.since, lower))
         return Apart("opposed" if self._is_negative(lower[0], since) else "cosine", lower, since)
+
+    def _agrees_less(self, worker: int, since: int) -> bool:
+        """Also reading by reading: sums alone may oppose each other in a healthy run."""
+        gaps = [gaps_to_others(cosine_W)[worker] for step, cosine_W in self._cosine_TW if step >= since]
+        return sum(gaps) < 0
 
     def _is_negative(self, worker: int, since: int) -> bool:
         """The worker's direction is not merely lost in noise: it points the other way."""

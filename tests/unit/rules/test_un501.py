@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 
+from unisono.rules._scene import Scene
 from unisono.rules.un501_outlier_worker import OutlierWorker
-from unit.rules.streams import Run, causes, find
+from unit.rules.streams import Run, attempt, causes, find
 
 
 @pytest.mark.parametrize(("factor", "delay"), [(1.1, 1000), (1.3, 120), (2, 40), (10, 10), (0.5, 40)])
@@ -130,3 +132,65 @@ def test_a_new_attempt_forgets():
     whole.norm[:, 2] *= 2
     assert find(OutlierWorker, whole) is not None
     assert find(OutlierWorker, after, *before.records()) is None
+
+
+def windows(run, cos_of_1):
+    """Records with summed directions in which rank 1 stands apart from step 320 on."""
+    for record in run.records():
+        cosines = [0.4, cos_of_1 if record.step >= 320 else 0.4, 0.38, 0.42]
+        start, steps = record.step // 32 * 32, record.step % 32 + 1
+        yield replace(record, window_start=start, window_steps=steps, window_cos_W=tuple(cosines))
+
+
+def found_in(records, workers=4):
+    scene, rule = Scene(), OutlierWorker()
+    for record in (attempt(workers), *records):
+        scene.see(record)
+        rule.see(record, scene)
+    return rule.finding(scene)
+
+
+def test_a_wrong_sign_shows_in_summed_directions():
+    run = Run(steps=600)
+    run.cos[320:, 1] -= 0.015
+    finding = found_in(windows(run, -0.6))
+    assert (finding.ranks, finding.severity) == ((1,), "critical")
+    assert "points against" in finding.why
+    assert causes(finding)[0] == "different-computation"
+
+
+def test_sums_alone_accuse_nobody():
+    """Reading by reading the worker agrees with the others."""
+    run = Run(steps=600)
+    run.cos[320:, 1] += 0.015
+    assert found_in(windows(run, -0.6)) is None
+
+
+def test_where_in_the_model():
+    run = Run(steps=600)
+    run.norm[300:, 1] *= 2
+
+    def layered(record):
+        first, head = (2.0 if record.step >= 300 else 1.0), 1.0
+        return replace(record, norm_GW=((1.0, first, 1.0, 1.0), (1.0, head, 1.0, 1.0)))
+
+    finding = found_in(map(layered, run.records()))
+    assert "most in group 0 (x2), least in group 1 (x1)" in finding.why
+    assert causes(finding)[0] == "data-of-another-kind"
+    assert finding.severity == "warning"
+
+
+def test_vanishing_gradients_on_several_workers_say_nothing():
+    run = Run(steps=600)
+    run.norm[300::3, 1] = 0
+    run.norm[301::3, 2] = 0
+    assert find(OutlierWorker, run) is None
+
+
+def test_a_large_difference_is_critical_only_when_it_lasts():
+    run = Run(steps=240)
+    run.norm[200:, 2] *= 3
+    assert find(OutlierWorker, run).severity == "warning"
+    run = Run(steps=300)
+    run.norm[200:, 2] *= 3
+    assert find(OutlierWorker, run).severity == "critical"
