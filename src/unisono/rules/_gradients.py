@@ -20,6 +20,9 @@ RECENT = 128
 LOSS_CLEAR = 3.0
 """A loss further off than this many standard errors is off as well."""
 
+AGREES_CLEARLY_LESS = 2.0
+"""Standard errors by which the mean of a worker's cosines is below the others'."""
+
 CONFIRMED = 64
 """Readings after which a worker that stays apart is taken for faulty."""
 
@@ -135,7 +138,7 @@ class Gradients:
     def _agrees_less(self, worker: int, since: int) -> bool:
         """Also reading by reading: sums alone may oppose each other in a healthy run."""
         gaps = [gaps_to_others(cosine_W)[worker] for step, cosine_W in self._cosine_TW if step >= since]
-        return sum(gaps) < 0
+        return len(gaps) > 1 and sum(gaps) / len(gaps) < -AGREES_CLEARLY_LESS * scatter(gaps) / math.sqrt(len(gaps))
 
     def _is_negative(self, worker: int, since: int) -> bool:
         """The worker's direction is not merely lost in noise: it points the other way."""
