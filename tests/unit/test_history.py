@@ -110,6 +110,7 @@ def test_nobody_is_judged_before_enough_was_heard():
 def test_two_of_six_are_outliers_and_three_are_not():
     assert heard(Peers(6, least=0.1), 300, [0, 3, 3, 0, 0, 0]).outliers() == [1, 2]
     assert heard(Peers(6, least=0.1), 300, [0, 3, 3, 3, 0, 0]).outliers() == []
+    assert heard(Peers(4, least=0.1), 900, [0, 0, 10, 3.8]).outliers() == []
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -158,12 +159,18 @@ class Watched(Peers):
 
 def test_what_a_loss_explains_is_no_difference():
     """Norms follow losses; without that part the rest is small."""
-    rng, relation = random.Random(0), Relation()
+    rng, relation, rests = random.Random(0), Relation(), []
     for _ in range(300):
         loss_W = [rng.gauss(0, 1) for _ in range(4)]
-        rest_W = relation.rest([0.8 * loss + rng.gauss(0, 0.1) for loss in loss_W], loss_W)
+        rests += relation.rest([0.8 * loss + rng.gauss(0, 0.1) for loss in loss_W], loss_W)
     assert relation.slope == pytest.approx(0.8, abs=0.05)
-    assert scatter(rest_W) < 0.5
+    assert scatter(rests[400:]) == pytest.approx(0.1, rel=0.2)
+
+
+def test_extreme_readings_do_not_seem_alike_because_they_are_capped():
+    peers = heard(Peers(2, least=0.1, sudden=False), 200, [0, 0])
+    heard(peers, 45, [0, 30], seed=1)
+    assert peers.alarmed
 
 
 @pytest.mark.parametrize("seed", range(5))

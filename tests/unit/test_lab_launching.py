@@ -56,7 +56,7 @@ def test_healthy_runs_are_those_that_were_left(started, tmp_path):
     (tmp_path / "attention-0").mkdir()
     (tmp_path / "attention-0" / "run.jsonl").touch()
     assert real_runs.healthy_steps(2, 100, tmp_path) == [tmp_path / "attention-0"]
-    assert started == [(torchrun(2, real_runs.HEALTHY_JOB, str(tmp_path), "100"), "healthy: 2 workers, step")]
+    assert started == [(torchrun(2, real_runs.HEALTHY_JOB, str(tmp_path), "100", "0"), "healthy: 2 workers, step")]
 
 
 @pytest.mark.parametrize("script", [real_runs.FAULTY_JOB, real_runs.HEALTHY_JOB])

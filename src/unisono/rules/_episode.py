@@ -127,6 +127,12 @@ class Episode:
         jumps = [later / earlier for earlier, later in pairwise([self.usual_loss or 0.0, *self.losses]) if earlier > 0]
         return jumps.index(max(jumps)) if jumps else 0
 
+    def _jumped_late(self) -> bool:
+        """The loss rose at once when the large norm was over: something else did that."""
+        jumped = self._jumped_after()
+        before, after = self.losses[jumped - SETTLING : jumped], self.losses[jumped : jumped + SETTLING]
+        return jumped > SETTLING and median(after) > RAISED * median(before)
+
     def lost(self) -> bool:
         """The loss is back where it was before anything was learnt, and does not fall."""
         usual = self.usual_loss
@@ -146,7 +152,7 @@ class Episode:
 
     def damaged(self) -> bool:
         """The loss was as usual at the large norm and is raised for a while after it."""
-        if not self.began_as_usual or min(self.past) <= 0 or len(self.past) < SETTLING:
+        if not self.began_as_usual or min(self.past) <= 0 or len(self.past) < SETTLING or self._jumped_late():
             return False
         if median(self.losses[SETTLING:] or [0.0]) < self._worth_a_word:
             return False

@@ -113,3 +113,14 @@ def test_two_workers_at_once_are_no_batch_of_one():
     run = Run()
     run.loss[400, [1, 2]] *= (20, 8)
     assert find(ToxicBatch, run) is None
+
+
+def test_one_batch_is_not_to_blame_where_all_losses_are_too_high():
+    run = Run()
+    run.loss[300:] *= 6
+    run.loss[400, 1] *= 6
+    run.norm[400, 1] *= 10
+    assert find(ToxicBatch, run).severity == "info"
+    run.loss[300:] /= 6
+    run.loss[400, 1] *= 6
+    assert find(ToxicBatch, run).severity == "warning"

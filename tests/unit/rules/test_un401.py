@@ -221,3 +221,20 @@ def test_an_absurd_spike_of_one_worker_is_a_flipped_bit():
     run.norm[300, 2] = 1e8
     finding = find(GradientExplosion, run)
     assert (finding.ranks, finding.severity, causes(finding)[0]) == ((2,), "warning", "faulty-device")
+
+
+def test_harder_data_after_a_harmless_spike_are_not_its_work():
+    """The spike is still being followed when, thirty steps later, everybody's loss rises at once."""
+    run = Run()
+    run.norm[400] *= 20
+    run.norm[430:] *= 20
+    run.loss[430:] *= 6
+    finding = find(GradientExplosion, run)
+    assert finding is None or finding.severity == "info"
+
+
+def test_a_spike_in_a_wrecked_job_names_nobody():
+    run = exploding()
+    run.norm[700, 1] *= 1e6
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, finding.ranks) == ("critical", ())
