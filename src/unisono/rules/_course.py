@@ -15,6 +15,9 @@ class Course:
     JUMP = 1.5
     """A learning rate that changes by more than this factor from one step to the next; schedules change it smoothly."""
 
+    TURMOIL = 50
+    """Steps after a jump upwards, in which training may go to pieces in places."""
+
     def __init__(self) -> None:
         self.usable = False
         """The newest step can be compared with those before."""
@@ -28,7 +31,11 @@ class Course:
         self.turned = False
         """Either of the two."""
 
+        self.turmoil = False
+        """The learning rate has suddenly risen: a worker that stands out now may only be the first to suffer."""
+
         self.replicas_differ = False
+        self._calm_at = 0
         self._attempt: int | None = None
         self._workers = 0
         self._rate: float | None = None
@@ -38,7 +45,7 @@ class Course:
 
     def follow(self, record: StepRecord) -> None:
         rate = record.lr
-        self.jumped = rate != self._rate and self._rate_jumps(rate)
+        self.jumped = rate != self._rate and self._rate_jumps(rate, record.step)
         workers = len(record.loss_W or record.norm_W or record.compute_W)
         self.broken = record.attempt != self._attempt or workers != self._workers
         if self.broken:
@@ -48,21 +55,26 @@ class Course:
         # Nearly all steps have batches as the one before.
         usual = (record.samples_W == self._samples_W and not self._unusual) or self._has_usual_size(record)
         self.turned = self.broken or self.jumped
+        self.turmoil = record.step < self._calm_at
         self.usable = usual and not record.skipped and _is_finite(record)
 
     def _start_anew(self, record: StepRecord, workers: int) -> None:
         """Unless it was only a step without any numbers of the workers."""
         self.broken = record.attempt != self._attempt or bool(workers and self._workers)
         if self.broken:
-            self.replicas_differ = False
+            self.replicas_differ, self._calm_at = False, 0
             self._samples, self._unusual, self._samples_W = 0.0, 0, ()
         self._attempt, self._workers = record.attempt, workers or self._workers
 
-    def _rate_jumps(self, rate: float | None) -> bool:
+    def _rate_jumps(self, rate: float | None, step: int) -> bool:
         if rate is None:
             return False
         before, self._rate = self._rate, rate
-        return before is not None and (min(rate, before) <= 0 or max(rate, before) > self.JUMP * min(rate, before))
+        if before is None or 0 < max(rate, before) <= self.JUMP * min(rate, before):
+            return False
+        if rate > before:
+            self._calm_at = step + self.TURMOIL
+        return True
 
     def _has_usual_size(self, record: StepRecord) -> bool:
         """Not the short last batch of an epoch; after many of another size that size is the usual one."""

@@ -48,7 +48,8 @@ class ToxicBatch(Statistical):
         "next reading it was back. That is what a corrupted, mislabelled or extremely long sample looks like. A remark "
         "as long as it is one of them; a warning if loss and norm were both more than five times the others' and the "
         "loss more than five times the first losses of the run (worse than an untrained model by far), while the "
-        "others and the steps before show that something had been learnt."
+        "others and the steps before show that something had been learnt, and the learning rate has not suddenly "
+        "risen in the last 50 steps."
     )
     needs = "two or more workers with positive losses or gradient norms, and 16 readings"
     causes = {"bad-sample": "the batch holds a corrupted, mislabelled, extremely long or otherwise rare sample"}
@@ -112,7 +113,7 @@ class ToxicBatch(Statistical):
     def _accuse(self, shock: Shock, scene: Scene) -> None:
         self._count += 1
         factors = shock.factor_by_name
-        grave = shock.both and min(factors.values()) > LARGE
+        grave = shock.both and min(factors.values()) > LARGE and not scene.course.turmoil
         told = " and ".join(f"{name} was {factor:.3g} times" for name, factor in factors.items())
         evidence: dict[str, float | int | str] = {f"{name}_to_others": round(x, 3) for name, x in factors.items()}
         rank = scene.ranks((shock.worker,))[0]

@@ -31,7 +31,8 @@ class OutlierWorker(Statistical):
         "1 in 100,000 for a whole run (docs/detection.md). A gradient of the wrong sign is told from directions summed "
         "over 32 readings: the others agree, and this one points against them. With two workers nobody can say which "
         "is wrong: swap their data or their devices, and see which of the two the difference follows. A large "
-        "difference is critical once it has lasted for 64 readings."
+        "difference is critical once it has lasted for 64 readings. The 50 steps after the learning rate has suddenly "
+        "risen are not judged."
     )
     correction = (
         "The manual asks for low similarity with all other nodes. Low similarity is normal for small batches; what "
@@ -66,7 +67,7 @@ class OutlierWorker(Statistical):
         return self._gradients.suspicious
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
-        comparable = len(set(record.samples_W)) <= 1 and new_batches(record)
+        comparable = len(set(record.samples_W)) <= 1 and new_batches(record) and not scene.course.turmoil
         if not comparable or not self._gradients.hear(record):
             return
         self._readings += 1

@@ -1,5 +1,7 @@
 """Which steps can be compared with those before."""
 
+from dataclasses import replace
+
 import pytest
 
 from unisono.rules._course import Course
@@ -67,3 +69,20 @@ def test_other_workers():
 def test_a_step_without_numbers_changes_nothing():
     silent = step(2, loss_W=(), loss_mean=None)
     assert followed(*steps(2), silent, *steps(1))[2:] == [(True, False, False)] * 2
+
+
+@pytest.mark.parametrize(("rate", "turmoil"), [(0.2, 50), (0.12, 0), (0.01, 0)])
+def test_turmoil_follows_a_rate_that_jumps_upwards(rate, turmoil):
+    course, seen = Course(), []
+    for number in range(100):
+        course.follow(step(number, lr=0.1 if number < 10 else rate, **LOSSES))
+        seen.append(course.turmoil)
+    assert seen == [False] * 10 + [True] * turmoil + [False] * (90 - turmoil)
+
+
+def test_a_new_attempt_starts_calm():
+    course = Course()
+    for record in (*steps(2), *steps(1, lr=10.0)):
+        course.follow(record)
+    course.follow(replace(step(3, lr=10.0, **LOSSES), attempt=2))
+    assert not course.turmoil

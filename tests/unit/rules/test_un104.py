@@ -124,3 +124,12 @@ def test_one_batch_is_not_to_blame_where_all_losses_are_too_high():
     run.loss[300:] /= 6
     run.loss[400, 1] *= 6
     assert find(ToxicBatch, run).severity == "warning"
+
+
+def test_a_batch_is_not_to_blame_for_a_rate_that_has_just_jumped():
+    run = Run()
+    run.loss[400, 1] *= 36
+    run.norm[400, 1] *= 10
+    assert find(ToxicBatch, run).severity == "warning"
+    run.lr[380:] *= 10
+    assert find(ToxicBatch, run).severity == "info"

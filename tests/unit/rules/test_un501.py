@@ -194,3 +194,11 @@ def test_a_large_difference_is_critical_only_when_it_lasts():
     run = Run(steps=300)
     run.norm[200:, 2] *= 3
     assert find(OutlierWorker, run).severity == "critical"
+
+
+def test_nobody_is_judged_in_the_turmoil_after_the_learning_rate_jumped():
+    run = Run(steps=600)
+    run.norm[400:430, 1] *= 10
+    assert find(OutlierWorker, run).ranks == (1,)
+    run.lr[390:] *= 10
+    assert find(OutlierWorker, run) is None
