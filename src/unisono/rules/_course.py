@@ -70,7 +70,7 @@ class Course:
         if rate is None:
             return False
         before, self._rate = self._rate, rate
-        if before is None or 0 < max(rate, before) <= self.JUMP * min(rate, before):
+        if before is None or max(rate, before) <= self.JUMP * min(rate, before):
             return False
         if rate > before:
             self._calm_at = step + self.TURMOIL
