@@ -25,6 +25,8 @@ from unisono.rules import RULES
 from unisono.runlog import short
 from unisono.schedule import DEFAULT, Schedule, every
 from unisono.settings import Settings
+from unisono.sinks.choosing import VARIABLE, chosen
+from unisono.sinks.sink import Sink
 
 OLDEST_TORCH = (2, 6)
 _monitors_of_group: Counter[tuple[int, ...]] = Counter()
@@ -37,6 +39,7 @@ def attach(
     loader: Any = None,
     run_dir: str | os.PathLike[str] | None = None,
     schedule: Schedule | None = None,
+    sinks: str | Sink | Sequence[str | Sink] | None = None,
     ignore: Sequence[str] = (),
     on_finding: Callable[[Finding], None] | None = None,
     first_step: int = 0,
@@ -49,6 +52,8 @@ def attach(
     :param loader: Your data loader, where it is not torch's own: its sampler's settings are compared between ranks.
     :param run_dir: The run's directory; one that exists is continued as a new attempt.
     :param schedule: When gradients are heard; by default every step up to 500, then within 0.5 % of the step time.
+    :param sinks: Where numbers and findings go besides the run file: names, as in `["tensorboard"]`, or objects of
+        `unisono.sinks`. Used on rank 0, each on a thread of its own.
     :param ignore: Codes of findings to keep quiet about, as in `["UN105"]`; they are still counted.
     :param on_finding: Called with each new finding, on rank 0, from unisono's own thread.
     :param first_step: The number of the first step, when training resumes.
@@ -61,6 +66,7 @@ def attach(
     if optimizer is not None:
         _check_optimizer(model, optimizer)
     ignored = _ignored(ignore)
+    chosen_sinks = chosen(sinks, os.environ.get(VARIABLE, ""))
     wrapper = _wrapper_of(model)
     if wrapper is None:
         return InertMonitor()
@@ -68,7 +74,7 @@ def attach(
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
     try:
-        settings = Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding)
+        settings = Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
         monitor = Monitor(wrapper, settings, nth)
     except Exception as error:
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.

@@ -1,4 +1,4 @@
-"""Diagnosis while training runs: each finding told once, on rank 0's stderr and to the user's own function."""
+"""Diagnosis while training runs: each finding told once, on stderr, to the sinks and to the user's own function."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from unisono.diagnosis import Diagnosis
 from unisono.finding import Finding
 from unisono.records import Record, from_line, to_line
 from unisono.report.findings import block
+from unisono.sinks.feed import Feed
 
 WIDTH = 100
 HELD_STEPS, HELD_SECONDS = 3, 3.0
@@ -20,9 +21,15 @@ MOST_TOLD = 12
 
 
 class LiveDiagnosis:
-    def __init__(self, console: Console, ignore: Sequence[str], on_finding: Callable[[Finding], None] | None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        ignore: Sequence[str],
+        on_finding: Callable[[Finding], None] | None,
+        feed: Feed | None = None,
+    ) -> None:
         self._diagnosis = Diagnosis(ignore)
-        self._console, self._on_finding = console, on_finding
+        self._console, self._on_finding, self._feed = console, on_finding, feed
         self._told = 0
         self._unread = self._held = False
         self._noticed: dict[str, tuple[int, float]] = {}
@@ -43,6 +50,8 @@ class LiveDiagnosis:
         news = self._diagnosis.news(lambda finding: last or self._is_ripe(finding))
         for finding in news:
             self._say(finding)
+            if self._feed is not None:
+                self._feed.finding(finding)
             self._hand_over(finding)
         self.findings = self._diagnosis.findings()
         return any(finding.at_least("warning") for finding in news)

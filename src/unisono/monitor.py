@@ -34,6 +34,7 @@ from unisono.scribe import Scribe
 from unisono.settings import Settings
 from unisono.sidechannel import SideChannel
 from unisono.signals import LocalSignal
+from unisono.sinks.feed import Feed
 from unisono.switchyard import Switchyard
 
 RING = 1_000
@@ -133,8 +134,9 @@ class Monitor:
 
     def _open_log(self, ranks: list[int]) -> RunLog:
         settings = self._settings
-        diagnosis = LiveDiagnosis(self._console, settings.ignore, settings.on_finding)
-        return RunLog(settings.run_dir, ranks, settings.first_step, self._console, diagnosis)
+        feed = Feed(settings.sinks, self._console)
+        diagnosis = LiveDiagnosis(self._console, settings.ignore, settings.on_finding, feed)
+        return RunLog(settings.run_dir, ranks, settings.first_step, self._console, diagnosis, feed)
 
     def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int) -> Exchange:
         self._stores = stores = Stores(ranks, nth)

@@ -29,6 +29,12 @@ def choose_run_dir(named: str | os.PathLike[str] | None, ranks: list[int]) -> Pa
     return run / f"model-{nth}" if nth > 1 else run
 
 
+def part_of_run(run_dir: Path) -> str:
+    """What tells an unnamed model's directory from the process's own, as in `model-2`; empty for the first model."""
+    whole = _run_of_this_process().absolute()
+    return str(run_dir.relative_to(whole)) if whole in run_dir.parents else ""
+
+
 def open_writer(run_dir: Path) -> tuple[Path, RunWriter]:
     """The run's writer. A rank that was killed may hold it for a moment; another live job gets a place beside it."""
     for _ in range(LOCK_TRIES):

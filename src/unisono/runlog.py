@@ -1,4 +1,4 @@
-"""What rank 0 leaves behind: the run file and the lines on stderr."""
+"""What rank 0 leaves behind: the run file, the lines on stderr, and what the sinks are fed with."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from unisono.records import (
     to_line,
 )
 from unisono.report.summary import Summary
-from unisono.rundir import choose_run_dir, launcher, open_writer, script_name
+from unisono.rundir import choose_run_dir, launcher, open_writer, part_of_run, script_name
 from unisono.runfile import RUNS, continue_or_create, point_latest_at
+from unisono.sinks.feed import Feed
+from unisono.sinks.sink import Run
 
 SYNC_SECONDS = 1.0
 
@@ -37,6 +39,7 @@ class RunLog:
         first_step: int,
         console: Console,
         diagnosis: LiveDiagnosis,
+        feed: Feed,
     ) -> None:
         self.run_dir, self._writer = open_writer(choose_run_dir(named, ranks).absolute())
         self.attempt = _next_attempt(self.run_dir)
@@ -44,12 +47,13 @@ class RunLog:
             point_latest_at(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
         self._summary = Summary(len(ranks))
-        self.diagnosis = diagnosis
+        self.diagnosis, self._feed = diagnosis, feed
         self._last_step = first_step - 1
         self._synced = time.monotonic()
         self._said_dropped = False
         if self._writer.needs_header:
             self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
+        feed.start(Run.of(self.run_dir, "" if named else part_of_run(self.run_dir), ranks))
 
     def met(self, greetings: dict[int, dict[str, Any]]) -> None:
         """The ranks have introduced themselves."""
@@ -79,6 +83,7 @@ class RunLog:
         self.diagnosis.see(record)
         if isinstance(record, StepRecord):
             self._summary.add(record)
+            self._feed.step(record)
             self._last_step = max(self._last_step, record.step)
         if not written and not self._said_dropped:
             self._said_dropped = True
@@ -107,6 +112,7 @@ class RunLog:
             self._console.say(self.diagnosis.verdict())
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
         self._console.say(f"recorded in {short(self.run_dir)}{dropped}")
+        self._feed.close(self.diagnosis.verdict())
 
 
 def _worker(rank: int, facts: dict[str, Any] | None) -> WorkerFacts:

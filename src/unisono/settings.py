@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unisono.finding import Finding
 from unisono.schedule import DEFAULT, Schedule
+
+if TYPE_CHECKING:
+    from unisono.sinks.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -19,3 +22,4 @@ class Settings:
     loader: Any = None
     ignore: tuple[str, ...] = ()
     on_finding: Callable[[Finding], None] | None = None
+    sinks: tuple[Sink, ...] = ()

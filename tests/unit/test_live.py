@@ -1,6 +1,7 @@
 """Findings are told once, while training runs, and exactly those that a replay gives."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,6 +98,17 @@ def test_a_new_finding_is_shown_and_handed_over(console, findings):
     assert [found.code for found in got] == ["UN101"]
     assert "UN101" in "\n".join(console.said)
     assert "undo it" in "\n".join(console.said)
+
+
+def test_sinks_get_each_finding_and_again_when_it_is_graver(console, findings):
+    got = []
+    feed = SimpleNamespace(finding=lambda found: got.append((found.code, found.severity)))
+    diagnosis = LiveDiagnosis(console, (), None, feed)
+    for severity in ("info", "critical"):
+        diagnosis.see(STEP)
+        findings.fresh = [finding(severity=severity)]
+        diagnosis.tell()
+    assert got == [("UN101", "info"), ("UN101", "critical")]
 
 
 def test_nothing_new_is_silence(console, diagnosis):

@@ -20,6 +20,7 @@ from typing import NoReturn
 from unisono.errors import UserError
 from unisono.rules import RULES
 from unisono.runfile import RUNS, planned_run_dir
+from unisono.sinks import choosing as sinks
 
 USAGE = """\
 usage: unisono run [options] -- CMD...                 any launcher: torchrun, accelerate launch, srun, python
@@ -33,13 +34,23 @@ options:
   --every N    listen to gradients at every Nth step (default: chosen by cost)
   --ignore CODE[,CODE...]
                keep quiet about these findings, as in UN105; they are still counted
+  --sink NAME[:OPTION=VALUE,...]
+               also hand numbers and findings to tensorboard, wandb, mlflow, prometheus, opentelemetry or webhook
   -h, --help   show this text
 
 UNISONO=off in the environment runs the command alone. The interpreter options -I, -E and -S hide unisono from a script.
 """
 
 STARTUP_DIR = Path(__file__).resolve().parent.parent / "startup"
-VARIABLES = {"--out": "UNISONO_RUN_DIR", "--every": "UNISONO_EVERY", "--ignore": "UNISONO_IGNORE"}
+VARIABLES = {
+    "--out": "UNISONO_RUN_DIR",
+    "--every": "UNISONO_EVERY",
+    "--ignore": "UNISONO_IGNORE",
+    "--sink": sinks.VARIABLE,
+}
+SEPARATORS = {"--ignore": ",", "--sink": sinks.SEPARATOR}
+"""Of options that may be given more than once."""
+
 # Each of these is set by some launcher in the processes it starts; a directory chosen here would be one per rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
@@ -84,7 +95,8 @@ def parse(argv: Sequence[str]) -> Request:
                 raise UserError(f"`{name}` of `unisono run` needs a value. Found none. Write: {name} VALUE")
             value = rest.pop(0)
         value = checked(name, value)
-        options[name] = f"{options[name]},{value}" if name == "--ignore" and name in options else value
+        again = name in SEPARATORS and name in options
+        options[name] = options[name] + SEPARATORS[name] + value if again else value
     if rest[:1] == ["--"]:
         return Request(options, command=checked_command(rest[1:]))
     return Request(options, script=checked_script(rest))
@@ -98,6 +110,8 @@ def checked(name: str, value: str) -> str:
         return os.path.abspath(value)
     if name == "--ignore":
         return ",".join(checked_codes(value))
+    if name == "--sink":
+        return sinks.checked(value)
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", value):
         raise UserError(f"`--every` should be a whole number of steps from 1 up. Found `{value}`. Write: --every 10")
     return str(int(value))

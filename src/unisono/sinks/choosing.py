@@ -1,0 +1,74 @@
+"""From what a user writes to sinks: `tensorboard`, `prometheus:port=9108`, or the objects themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from unisono.errors import UserError
+from unisono.sinks.mlflow import MLflow
+from unisono.sinks.opentelemetry import OpenTelemetry
+from unisono.sinks.prometheus import Prometheus
+from unisono.sinks.sink import Sink
+from unisono.sinks.tensorboard import TensorBoard
+from unisono.sinks.wandb import WandB
+from unisono.sinks.webhook import Webhook
+
+VARIABLE, SEPARATOR = "UNISONO_SINKS", ";"
+SINKS: dict[str, type[Any]] = {
+    sink.name: sink for sink in (TensorBoard, WandB, MLflow, Prometheus, OpenTelemetry, Webhook)
+}
+
+
+def chosen(sinks: str | Sink | Sequence[str | Sink] | None, environment: str) -> tuple[Sink, ...]:
+    """What `attach` was given and what the environment holds, each once."""
+    given = [sinks] if isinstance(sinks, str | Sink) else list(sinks or ())
+    wanted: list[Sink] = []
+    for one in [*given, environment]:
+        wanted += [one] if isinstance(one, Sink) else read(one)
+    return tuple(dict.fromkeys(wanted))
+
+
+def checked(text: str) -> str:
+    """The same text, if it names sinks that can be used here."""
+    found = read(text)
+    if not found:
+        raise UserError("`--sink` should name a sink. Found an empty name. Write: --sink tensorboard")
+    for sink in found:
+        sink.check_installed()
+    return text
+
+
+def read(text: str) -> list[Sink]:
+    """Several are separated by semicolons, options by commas. In a URL write %3B and %2C for them."""
+    if not isinstance(text, str):
+        raise UserError(f"a sink should be a name or an object of `unisono.sinks`. Found {type(text).__name__}.")
+    return [_read_one(one.strip()) for one in text.split(SEPARATOR) if one.strip()]
+
+
+def _read_one(text: str) -> Sink:
+    name, _, options = text.partition(":")
+    if name not in SINKS:
+        raise UserError(f"a sink should be one of {', '.join(SINKS)}. Found `{name}`. Write: --sink tensorboard")
+    known = {option.name: option for option in fields(SINKS[name])}
+    values = dict(_option(name, known, pair) for pair in options.split(",") if pair)
+    for option in known.values():
+        if option.default is MISSING and option.name not in values:
+            raise UserError(f"the sink `{name}` needs `{option.name}`. Found none. Write: {name}:{option.name}=...")
+    sink: Sink = SINKS[name](**values)
+    return sink
+
+
+def _option(sink: str, known: dict[str, Field[Any]], pair: str) -> tuple[str, Any]:
+    name, _, value = pair.partition("=")
+    if name not in known or not value:
+        raise UserError(
+            f"the sink `{sink}` takes the options {', '.join(known)}. Found `{name}`. "
+            f"Write: {sink}:{next(iter(known))}=VALUE"
+        )
+    if not str(known[name].type).startswith("int"):
+        return name, value
+    if not value.isdecimal():
+        raise UserError(f"`{name}` of the sink `{sink}` should be a whole number. Found `{value}`.")
+    return name, int(value)

@@ -1,0 +1,101 @@
+"""A webhook for pagers and chats: each finding as one POST of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import IO, Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from unisono.errors import UserError
+from unisono.finding import SEVERITIES, Finding
+from unisono.report.checkup import strict
+from unisono.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.sinks.words import headline, sentence
+from unisono.terminal import plain
+
+TIMEOUT = 2.0
+
+
+@dataclass(frozen=True)
+class Webhook(Sink):
+    """
+    :param url: Where to post, http or https. Never shown: such addresses often hold a secret.
+    :param least: The least severity that is posted: `info`, `warning` or `critical`.
+    """
+
+    name = "webhook"
+
+    url: str = field(repr=False)
+    least: str = "warning"
+
+    def __post_init__(self) -> None:
+        if self.least not in SEVERITIES:
+            raise UserError(
+                f"`least` of the sink `webhook` should be one of {', '.join(SEVERITIES)}. Found `{self.least}`."
+            )
+        if not _is_usable(self.url):
+            raise UserError(
+                "`url` of the sink `webhook` should begin with http:// or https:// and a host, without a user name. "
+                "Found something else. Write: webhook:url=https://example.org/hook"
+            )
+
+    def open(self, run: Run) -> OpenSink:
+        return _Poster(self.url, self.least, run.name)
+
+
+class _Poster(OpenSink):
+    def __init__(self, url: str, least: str, run: str) -> None:
+        self._url, self._least, self._run = url, least, run
+        self._host = urlsplit(url).hostname
+        self._opener = build_opener(_NoRedirects)
+
+    def metrics(self, readings: Sequence[Reading]) -> None:
+        """Nobody is paged about a number."""
+
+    def finding(self, finding: Finding) -> None:
+        if finding.at_least(self._least):
+            text = f"{headline(finding)}\n{sentence(finding)}\nrun: {plain(self._run)}"
+            self._post({"run": self._run, "finding": strict(finding.as_dict()), "text": text})
+
+    def close(self, verdict: str) -> None:
+        """Nor about the end of a run."""
+
+    def _post(self, content: Any) -> None:
+        # The address was checked when the sink was made.
+        request = Request(  # noqa: S310
+            self._url,
+            data=json.dumps(content, allow_nan=False).encode(),
+            headers={"Content-Type": "application/json", "User-Agent": "unisono"},
+        )
+        try:
+            self._opener.open(request, timeout=TIMEOUT).close()
+        except HTTPError as error:
+            error.close()
+            raise ConnectionError(f"{self._host} answered {error.code}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            # Some of these quote the address.
+            reason = getattr(error, "reason", error)
+            raise ConnectionError(f"{self._host} cannot be reached: {type(reason).__name__}") from None
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """An address that leads elsewhere could lead inside: it counts as a failure."""
+
+    def redirect_request(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
+        return None
+
+
+def _is_usable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    printable = url.isascii() and url.isprintable() and " " not in url
+    has_host = bool(parts.hostname) and "@" not in parts.netloc and port != 0
+    return printable and has_host and parts.scheme in ("http", "https")

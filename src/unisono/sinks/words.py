@@ -1,0 +1,25 @@
+"""Findings in words, for places that show text."""
+
+from __future__ import annotations
+
+from unisono.finding import Finding
+from unisono.report.findings import block, likely, spoken_ranks, spoken_steps
+from unisono.terminal import plain
+
+WIDTH = 100
+
+
+def headline(finding: Finding) -> str:
+    """`UN101 Several workers load the same data`."""
+    return plain(f"{finding.code} {finding.title}")
+
+
+def sentence(finding: Finding) -> str:
+    """Severity, what, who, since when and why, in one line."""
+    where = ", ".join(part for part in (spoken_ranks(finding), spoken_steps(finding)) if part)
+    return plain(f"{finding.severity}: {finding.title} ({where}): {likely(finding)}")
+
+
+def lines(finding: Finding) -> list[str]:
+    """As the terminal shows it: what, why, and what to do next."""
+    return block(finding, WIDTH)
