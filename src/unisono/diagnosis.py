@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from unisono.finding import SEVERITIES, Finding
 from unisono.records import RECORD_TYPES, Record
 from unisono.rules import RULES, Rule
 from unisono.rules._rule import Case
 from unisono.rules._scene import Scene
+from unisono.rules._statistical import Statistical
 
 
 class Diagnosis:
@@ -20,13 +22,18 @@ class Diagnosis:
         self.scene = Scene()
         self.ignore = frozenset(ignore)
         self._rules: list[Rule] = [rule() for rule in RULES]
-        self._looking = {kind: [rule for rule in self._rules if hasattr(rule, f"on_{kind}")] for kind in RECORD_TYPES}
+        self._looks = {kind: _methods(self._rules, f"on_{kind}") for kind in RECORD_TYPES}
+        statistical = [rule for rule in self._rules if isinstance(rule, Statistical)]
+        exact = [rule for rule in self._rules if rule not in statistical]
+        self._calm_looks = [*_methods(exact, "on_step"), *_methods(statistical, "hear")]
         self._said: dict[str, str] = {}
 
     def see(self, record: Record) -> None:
-        self.scene.see(record)
-        for rule in self._looking[record.kind]:
-            rule.see(record, self.scene)
+        scene = self.scene
+        scene.see(record)
+        calm = record.kind == "step" and scene.course.calm
+        for look in self._calm_looks if calm else self._looks[record.kind]:
+            look(record, scene)
 
     def news(self, is_ripe: Callable[[Finding], bool] = lambda finding: True) -> list[Finding]:
         """Leading findings that have not been told yet, or have become graver since; not those that are to wait."""
@@ -59,6 +66,14 @@ class Diagnosis:
     def checks(self) -> dict[str, str]:
         return {rule.code: self._check(rule) for rule in self._rules}
 
+    def held(self) -> dict[str, str]:
+        """What is held against the run so far, symptoms included: codes with their severities."""
+        return {rule.code: rule.case.severity for rule in self._rules if rule.case is not None}
+
+    def last_passed(self) -> dict[str, int]:
+        """The last step at which each check found nothing, where it ever did."""
+        return {rule.code: rule.last_good for rule in self._rules if rule.last_good is not None}
+
     def last_healthy_step(self) -> int | None:
         """The last step before the first grave finding; the newest step where there is none."""
         grave = [found for found in self.findings() if found.at_least("warning")]
@@ -81,6 +96,10 @@ def diagnose(records: Iterable[Record], ignore: Sequence[str] = ()) -> Diagnosis
     for record in records:
         diagnosis.see(record)
     return diagnosis
+
+
+def _methods(rules: Iterable[Rule], name: str) -> list[Callable[[Any, Scene], None]]:
+    return [getattr(rule, name) for rule in rules if hasattr(rule, name)]
 
 
 def _graver(severity: str, said: str | None) -> bool:

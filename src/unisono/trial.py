@@ -102,7 +102,8 @@ def spoken_exit(returncode: int) -> str:
 
 
 def _run_files(run_dir: Path) -> list[Path]:
-    return [file for folder in (run_dir, *further_models(run_dir)) if (file := folder / RUN_FILE).is_file()]
+    folders = (run_dir, *(run_dir / name for name in further_models(run_dir)))
+    return [file for folder in folders if (file := folder / RUN_FILE).is_file()]
 
 
 def _attempts(file: Path) -> int:

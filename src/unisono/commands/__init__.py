@@ -8,6 +8,9 @@ COMMANDS = {
         "run": "run a training script, unchanged, with unisono listening inside",
         "smoke": "the first steps of a new job, and whether they were healthy",
         "diagnose": "what is wrong in a recorded run, on which rank, why, and what to do",
+        "report": "one HTML file that shows a run; it needs no network",
+        "live": "the same page following a running job, for browsers on this machine",
+        "compare": "what changed between two runs: did the fix work?",
         "explain": "what a finding means, what causes it, and what to do",
     },
     "analysis": {

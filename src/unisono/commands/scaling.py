@@ -12,14 +12,14 @@ from typing import Any
 from unisono.diagnosis import Diagnosis
 from unisono.errors import UserError
 from unisono.finding import Finding
-from unisono.records import StepRecord
+from unisono.records import Record, StepRecord
 from unisono.report.checkup import strict
+from unisono.report.lookthrough import look_through
 from unisono.report.lost_work import Loss, Timesheet, lost_work
 from unisono.report.scaling import TIMES, Outlook, Readings, outlook
 from unisono.report.scaling_plot import check_target, draw
 from unisono.report.scaling_text import as_text, lost_as_text
 from unisono.report.screen import lines_of, width
-from unisono.runfile import read_run, scan
 
 
 def add_parser(subparsers: Any) -> None:
@@ -53,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _look_through(path: str | PathLike[str]) -> tuple[Readings, Timesheet, list[Finding]]:
     readings, times, diagnosis = Readings(), Timesheet(), Diagnosis()
-    for _, record in scan(path):
-        if record is not None:
-            diagnosis.see(record)
+
+    def see(record: Record) -> None:
+        diagnosis.see(record)
         if isinstance(record, StepRecord):
             readings.see(record)
             times.see(record)
-    if not diagnosis.scene.steps:
-        read_run(path)  # says so when this is no run at all
+
+    look_through(path, see)
     return readings, times, diagnosis.findings()
 
 

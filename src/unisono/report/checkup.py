@@ -10,9 +10,8 @@ from typing import Any
 
 from unisono.diagnosis import Diagnosis
 from unisono.finding import SEVERITIES, Finding
-from unisono.records import FORMAT, Record, RunRecord
+from unisono.report.lookthrough import Cover, look_through
 from unisono.report.preflight import Difference, differences
-from unisono.runfile import read_run, scan
 from unisono.runfile._lines import RUN_FILE
 
 
@@ -91,18 +90,17 @@ def examine(path: str | PathLike[str], ignore: tuple[str, ...] = (), after: int 
 
     :param after: Attempts up to this one are left out.
     """
-    diagnosis, name, bad, usable = Diagnosis(ignore), "", 0, False
-    for _, record in scan(path):
-        if record is None:
-            bad += 1
-        elif getattr(record, "attempt", after + 1) > after:
-            name = name or _name(record, path)
-            usable = usable or record.kind in ("run", "attempt", "step")
-            diagnosis.see(record)
-    if not usable:
-        read_run(path)  # says what is there instead
+    diagnosis = Diagnosis(ignore)
+    return conclude(diagnosis, look_through(path, diagnosis.see, after), further_models(path))
+
+
+def conclude(diagnosis: Diagnosis, cover: Cover, models: tuple[str, ...] = ()) -> Checkup:
+    """Of a diagnosis that has seen the run so far.
+
+    :param models: Folders with runs of their own.
+    """
     return Checkup(
-        run=name or _folder(path).name,
+        run=cover.run,
         steps=diagnosis.scene.steps,
         workers=diagnosis.scene.world,
         last_healthy_step=diagnosis.last_healthy_step(),
@@ -110,16 +108,16 @@ def examine(path: str | PathLike[str], ignore: tuple[str, ...] = (), after: int 
         checks=diagnosis.checks(),
         muted=diagnosis.muted(),
         differences=differences(diagnosis.scene),
-        unreadable_lines=bad,
-        further_models=tuple(folder.name for folder in further_models(path)),
+        unreadable_lines=cover.unreadable_lines,
+        further_models=models,
     )
 
 
-def further_models(path: str | PathLike[str]) -> list[Path]:
+def further_models(path: str | PathLike[str]) -> tuple[str, ...]:
     """A job that trains several models, or one per group of ranks, leaves a folder for each further one."""
     if not Path(path).is_dir():
-        return []
-    return sorted(file.parent for file in Path(path).glob(f"*/{RUN_FILE}"))
+        return ()
+    return tuple(sorted(file.parent.name for file in Path(path).glob(f"*/{RUN_FILE}")))
 
 
 def strict(content: Any) -> Any:
@@ -140,16 +138,3 @@ def _counted(severities: list[str]) -> str:
     counts = [(severities.count(severity), severity) for severity in reversed(SEVERITIES) if severity in severities]
     listed = " and ".join(f"{number} {severity}" for number, severity in counts)
     return f"{listed} finding{'s' * (len(severities) != 1)}" if severities else ""
-
-
-def _name(record: Record, path: str | PathLike[str]) -> str:
-    if not isinstance(record, RunRecord):
-        return ""
-    if record.format > FORMAT:
-        read_run(path)  # refuses it, and says how to update
-    return record.run
-
-
-def _folder(path: str | PathLike[str]) -> Path:
-    absolute = Path(path).absolute()
-    return absolute if absolute.is_dir() else absolute.parent

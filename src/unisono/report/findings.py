@@ -26,7 +26,7 @@ VALUES_SHOWN = 8
 
 def as_text(checkup: Checkup, width: int = 80, colour: bool = False) -> str:
     """The verdict, each finding, where the workers differ, and what could not be checked."""
-    paint = _coloured if colour else _uncoloured
+    paint = painter(colour)
     parts = [
         [paint(line, checkup.verdict) for line in lines_of(plain(checkup.verdict_text), width)],
         *_findings(checkup.findings, width, paint),
@@ -36,15 +36,32 @@ def as_text(checkup: Checkup, width: int = 80, colour: bool = False) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
+def painter(colour: bool) -> Paint:
+    return _coloured if colour else _uncoloured
+
+
 def block(finding: Finding, width: int = 80, paint: Paint | None = None) -> list[str]:
     """One finding: what, on which ranks, since when; why; what to do next. Of an info only what and why."""
     paint = paint or _uncoloured
-    lines = _headline(finding, width, paint)
+    lines = headline(finding, width, paint)
     for label, text in _rows(finding):
         body = lines_of(plain(text), width - len(INDENT) - LABEL) or [""]
         lines.append(INDENT + paint(f"{label:<{LABEL}}", "label") + body[0])
         lines += [INDENT + " " * LABEL + line for line in body[1:]]
     return lines
+
+
+def headline(finding: Finding, width: int, paint: Paint) -> list[str]:
+    """Code, title, ranks and steps: one line, or more where they do not fit."""
+    code, title = plain(finding.code), plain(finding.title)
+    right = "   ".join(part for part in (spoken_ranks(finding), spoken_steps(finding)) if part)
+    left = paint(code, finding.severity) + f"  {title}"
+    space = width - len(code) - 2 - len(title) - len(right)
+    if space >= 3:
+        return [left + " " * space + right]
+    indented = lines_of(title, width - len(INDENT)) or [""]
+    lines = [paint(code, finding.severity) + f"  {indented[0]}", *(INDENT + line for line in indented[1:])]
+    return [*lines, *(INDENT + line for line in lines_of(right, width - len(INDENT)))]
 
 
 def spoken_ranks(finding: Finding) -> str:
@@ -104,18 +121,6 @@ def _findings(findings: Iterable[Finding], width: int, paint: Paint) -> list[lis
 
 def _kind(finding: Finding) -> str:
     return finding.severity if finding.state == "open" else "resolved"
-
-
-def _headline(finding: Finding, width: int, paint: Paint) -> list[str]:
-    code, title = plain(finding.code), plain(finding.title)
-    right = "   ".join(part for part in (spoken_ranks(finding), spoken_steps(finding)) if part)
-    left = paint(code, finding.severity) + f"  {title}"
-    space = width - len(code) - 2 - len(title) - len(right)
-    if space >= 3:
-        return [left + " " * space + right]
-    indented = lines_of(title, width - len(INDENT)) or [""]
-    lines = [paint(code, finding.severity) + f"  {indented[0]}", *(INDENT + line for line in indented[1:])]
-    return [*lines, *(INDENT + line for line in lines_of(right, width - len(INDENT)))]
 
 
 def _rows(finding: Finding) -> list[tuple[str, str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import fmean, median
+from math import fsum
+from statistics import median
 
 from unisono.finding import Finding
 from unisono.records import StepRecord
@@ -26,15 +27,16 @@ class Timesheet:
         self._seconds = array("d")
 
     def see(self, record: StepRecord) -> None:
-        self.workers = max(len(record.step_W), len(record.loss_W), len(record.norm_W)) or self.workers
         self.last_step = max(self.last_step, record.step)
         # Equal labels prove nothing by themselves; with equal indices they are what augmentation leaves unchanged.
         twins_W = record.same_content_W or (record.same_targets_W if record.same_indices_W else ())
-        copies = sum(first is not None and first != worker for worker, first in enumerate(twins_W))
-        self.copies = copies or self.copies
+        self.workers = max(map(len, (record.step_W, record.loss_W, record.norm_W, twins_W))) or self.workers
+        if twins_W:
+            copies = sum(first is not None and first != worker for worker, first in enumerate(twins_W))
+            self.copies = copies or self.copies
         known = [seconds for seconds in record.step_W if seconds is not None]
         if known:
-            self._seconds.append(fmean(known))
+            self._seconds.append(fsum(known) / len(known))
 
     @property
     def seconds_per_step(self) -> float | None:

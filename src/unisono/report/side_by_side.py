@@ -22,17 +22,35 @@ BARS = 20
 
 def side_by_side(runs: Mapping[str, Sequence[StepRecord]]) -> str:
     """A row per measure, a column per run: how it went, and its mean over the last half."""
-    width = BARS + 10
-    lines = [" " * 24 + "".join(f"{name:<{width}}" for name in runs).rstrip()]
+    return columns(
+        {
+            name: {field: [getattr(record, field) for record in run] for field in ROWS.values()}
+            for name, run in runs.items()
+        }
+    )
+
+
+def columns(runs: Mapping[str, Mapping[str, Sequence[float | None]]], bars: int = BARS) -> str:
+    """The same of values that are already taken out of their records; closer together where there are no bars."""
+    label, width = (24, bars + 10) if bars else (22, 9)
+    lines = [" " * label + "".join(f"{name:<{width}}" for name in runs).rstrip()]
     for title, field in ROWS.items():
-        cells = [_cell([getattr(record, field) for record in records]) for records in runs.values()]
-        lines.append(f"{title:<24}" + "".join(f"{cell:<{width}}" for cell in cells).rstrip())
+        cells = [_cell(run[field], bars) for run in runs.values()]
+        lines.append(f"{title:<{label}}" + "".join(f"{cell:<{width}}" for cell in cells).rstrip())
     return "\n".join(lines)
 
 
-def _cell(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
-        return "-"
+def settled(values: Sequence[float | None]) -> float | None:
+    """The mean over the last half of what is known."""
+    known = _known(values)
     half = known[len(known) // 2 :]
-    return f"{math.fsum(half) / len(half):>7.3g} {sparkline(known, BARS)}"
+    return math.fsum(half) / len(half) if half else None
+
+
+def _cell(values: Sequence[float | None], bars: int) -> str:
+    mean = settled(values)
+    return "-" if mean is None else f"{mean:>7.3g} {sparkline(_known(values), bars) if bars else ''}"
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]

@@ -83,7 +83,8 @@ class Rule:
     def __init__(self) -> None:
         self.case: Case | None = None
         self.checks = 0
-        self._last_good: int | None = None
+        self.last_good: int | None = None
+        """The last step at which the check was possible and found nothing."""
 
     @property
     def suspicious(self) -> bool:
@@ -129,7 +130,7 @@ class Rule:
         severity, evidence = severity or self.severity, dict(evidence or {})
         case = self.case
         if case is None:
-            last_good = self._last_good if good is None else good
+            last_good = self.last_good if good is None else good
             case = self.case = Case(severity, step if since is None else since, step, last_good)
         workers = workers or minority(held_W)
         if not workers and len(held_W) == 2:
@@ -146,7 +147,7 @@ class Rule:
     def passed(self, step: int) -> None:
         """The check was possible at `step` and found nothing."""
         self.checks += 1
-        self._last_good = step
+        self.last_good = step
         if self.case is not None:
             self.case.cleared += 1
 
