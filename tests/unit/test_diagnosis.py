@@ -9,6 +9,7 @@ import pytest
 from unisono.diagnosis import Diagnosis, diagnose
 from unisono.records import from_line, to_line
 from unisono.rules import RULES
+from unisono.rules._scene import Scene
 from unit.rules.build import ALL, attempt, coverage, facts, loader, note, replicas, step, streams
 
 HIGHEST = {
@@ -331,6 +332,34 @@ def test_news_are_told_once_and_again_when_graver():
         diagnosis.see(record)
         told += [(found.code, found.severity) for found in diagnosis.news()]
     assert told == [("UN002", "warning"), ("UN002", "critical")]
+
+
+def turbulent():
+    """Calm stretches between unusable steps, jumps of the learning rate, other workers and restarts."""
+    draw = random.Random(0)
+    for number in range(600):
+        world = 3 if 400 <= number < 500 else 4
+        loss_W = tuple(draw.gauss(2.0, 0.1) * (1.5 if worker == 1 else 1.0) for worker in range(world))
+        odd = {"skipped": number % 41 == 0, "lr": 1.0 if 200 <= number < 260 else 0.1, "samples_W": (8,) * world}
+        odd["finite_W"] = (number % 37 > 0,) * world
+        if number == 300:
+            yield attempt(number=2)
+        common = {"loss_mean": sum(loss_W) / world, "loss_std": 0.1, "norm_W": loss_W, "grad_norm": loss_W[0]}
+        record = healthy(number, **{"loss_W": loss_W, "compute_W": loss_W, "compared": world, **common, **odd})
+        yield replace(record, attempt=1 + (number >= 300))
+
+
+def test_in_calm_times_every_rule_sees_what_it_would_see_by_itself():
+    records = [*PREFLIGHT, *turbulent()]
+    diagnosis, scene, rules = diagnose(records), Scene(), [rule() for rule in RULES]
+    for record in records:
+        scene.see(record)
+        for rule in rules:
+            rule.see(record, scene)
+    assert {rule.code for rule in rules if rule.case is not None} >= {"UN105", "UN404", "UN503"}
+    for own, alone in zip(diagnosis._rules, rules, strict=True):
+        assert (own.checks, own.case) == (alone.checks, alone.case)
+        assert own.finding(scene) == alone.finding(scene)
 
 
 def test_local_sgd_by_hand_ends_without_a_finding_above_info():

@@ -1,5 +1,6 @@
 """Windows and scores, against the plain definitions."""
 
+import math
 import random
 import statistics
 
@@ -16,9 +17,10 @@ from unisono.history import (
     _peers,
     gaps_to_others,
     median,
-    medians_of_others,
+    median_of_others,
     scatter,
 )
+from unisono.history._bets import SIDES, Bets
 
 numbers = st.lists(st.floats(-100, 100), min_size=2, max_size=40)
 
@@ -51,7 +53,7 @@ def test_scatter_is_the_standard_deviation_of_normal_numbers():
 @given(numbers)
 def test_medians_of_others(values):
     expected = [statistics.median(values[:i] + values[i + 1 :]) for i in range(len(values))]
-    assert medians_of_others(values) == pytest.approx(expected)
+    assert [median_of_others(values, i) for i in range(len(values))] == pytest.approx(expected)
     assert gaps_to_others(values) == pytest.approx([a - b for a, b in zip(values, expected, strict=True)])
 
 
@@ -131,6 +133,33 @@ def test_readings_that_repeat_each_other_count_less(workers):
             assert not peers.alarmed
 
 
+def test_bets_are_settled_as_they_are_defined():
+    """Bet by bet: what was staked, or a new stake, times what the worker's score brought, over its price."""
+    rng, bets = random.Random(0), Bets(workers=3, most=0.5)
+    stake = dict.fromkeys(((tilt, worker) for tilt in SIDES for worker in range(3)), -math.inf)
+    since = dict.fromkeys(stake, 0)
+    for number in range(40):
+        first, share, length = 4 * number, rng.choice([1.0, 0.4]), rng.choice([1, 4])
+        score_TW = [[rng.gauss(offset, 1) for offset in (0, 1.5, -1.0)] for _ in range(length)]
+        assert [bets.read(score_W, first + at) for at, score_W in enumerate(score_TW)] == list(range(1, length + 1))
+        largest = bets.settle(100 + number, share)
+        opening = -math.log(2.2 * (100 + number) * math.log(100 + number) ** 2)
+        for tilt, worker in stake:
+            powers = [[math.exp(tilt * score) for score in score_W] for score_W in score_TW]
+            gain = sum(math.log(3 * power_W[worker] / sum(power_W)) for power_W in powers)
+            if stake[tilt, worker] < opening + 2:
+                since[tilt, worker] = first
+            stake[tilt, worker] = min(0.5, max(opening, stake[tilt, worker]) + share * gain)
+        assert largest == pytest.approx(max(stake.values()))
+        for worker in range(3):
+            best = max(SIDES, key=lambda tilt: round(stake[tilt, worker], 9))
+            assert bets.best(worker) == (pytest.approx(stake[best, worker]), since[best, worker])
+        for side in (1, -1):
+            winners = {worker for tilt, worker in stake if tilt * side > 0 and stake[tilt, worker] > -4}
+            assert bets.winning(-4, side) == winners
+    assert bets.winning(-4) == bets.winning(-4, 1) | bets.winning(-4, -1) != set()
+
+
 def test_a_suspicion_comes_before_the_alarm():
     peers = heard(Peers(4, least=0.1), 200, [0] * 4)
     assert not peers.suspicious
@@ -165,6 +194,13 @@ def test_what_a_loss_explains_is_no_difference():
         rests += relation.rest([0.8 * loss + rng.gauss(0, 0.1) for loss in loss_W], loss_W)
     assert relation.slope == pytest.approx(0.8, abs=0.05)
     assert scatter(rests[400:]) == pytest.approx(0.1, rel=0.2)
+
+
+@pytest.mark.parametrize(("value", "known"), [(3.0, 3.0), (100.0, 3.0), (3.0, 100.0), (-100.0, -3.0)])
+def test_an_extreme_reading_teaches_no_more_than_a_large_one(value, known):
+    relation = Relation()
+    relation.rest([0.0] * 4 + [value], [0.0] * 4 + [known])
+    assert relation.slope == 1.0
 
 
 def test_extreme_readings_do_not_seem_alike_because_they_are_capped():

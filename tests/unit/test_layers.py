@@ -30,7 +30,20 @@ FLOORS = (
     {"taps", "rules", "history"},
     {"diagnosis", "evidence"},
     {"export", "report", "rundir", "probe", "metrics", "integrations", "settings"},
-    {"console", "inert", "lastwords", "parcel", "mailbox", "sidechannel", "directions", "rollbook", "attendance"},
+    {
+        "report.page",
+        "pageserver",
+        "sinks",
+        "console",
+        "inert",
+        "lastwords",
+        "parcel",
+        "mailbox",
+        "sidechannel",
+        "directions",
+        "rollbook",
+        "attendance",
+    },
     {"live", "evidence.testimony", "evidence.witness"},
     {"runlog", "switchyard", "inquiry"},
     {"exchange", "ear"},
@@ -51,7 +64,8 @@ FLOORS = (
 
 TORCH_FREE = {
     "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
-    "finding", "history", "rules", "diagnosis", "report", "settings", "trial", "testing",
+    "finding", "history", "rules", "diagnosis", "report", "report.page", "pageserver", "sinks", "console", "settings",
+    "trial", "testing",
     "lab.faults", "lab.lengths", "lab.launching", "lab.real_runs", "lab.demo",
     "lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures",
     "startup", "commands", "cli", "__main__", "__init__",
@@ -208,21 +222,48 @@ import sys
 
 class NoTorch:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "numpy", "pyarrow", "matplotlib"):
+        if name.partition(".")[0] in sys.argv[1].split(","):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, NoTorch())
-for module in sys.argv[1:]:
-    __import__(module)
+__import__(sys.argv[2])
 """
 
 
-def modules_to_import_without_torch():
-    rooms = [f"unisono.{module}" for module in MODULES if room(module) in {"commands", "report"}]
-    return [*WITHOUT_TORCH, *rooms]
+EXTRAS = (
+    "numpy",
+    "pyarrow",
+    "matplotlib",
+    "bokeh",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "prometheus_client",
+    "opentelemetry",
+)
+WITHOUT_EXTRAS = {"commands", "report", "pageserver", "sinks"}
 
 
-@pytest.mark.parametrize("module", modules_to_import_without_torch())
-def test_imports_without_torch(module):
-    done = subprocess.run([sys.executable, "-c", BLOCKER, module], capture_output=True, text=True)
+def in_rooms(rooms):
+    return [f"unisono.{module}" for module in MODULES if room(module) in rooms]
+
+
+def assert_imports_without(blocked, module):
+    done = subprocess.run([sys.executable, "-c", BLOCKER, ",".join(blocked), module], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", [*WITHOUT_TORCH, *in_rooms(WITHOUT_EXTRAS)])
+def test_imports_without_torch_and_without_any_extra(module):
+    assert_imports_without(("torch", *EXTRAS), module)
+
+
+def test_the_page_imports_without_torch():
+    """All of its modules at once: each takes a second to import."""
+    pytest.importorskip("bokeh")
+    assert in_rooms({"report.page"})
+    code = "\n".join(
+        [BLOCKER.rpartition("__import__")[0], *(f"import {module}" for module in in_rooms({"report.page"}))]
+    )
+    done = subprocess.run([sys.executable, "-c", code, "torch"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -193,6 +193,12 @@ def test_unknown_keys_and_kinds_are_left_to_newer_versions():
 
 def test_lone_surrogates_do_not_survive():
     from_line(to_line(NoteRecord(1, 0, 1.5, "a\udcffb"))).text.encode("utf-8")
+    assert from_line(STEP + ',"audits":["weights","a\\udcff"]}').audits == ("weights", "a?")
+
+
+@pytest.mark.parametrize("line", ["{}\n", "{}\r\n", " {}", "\t{} "])
+def test_white_around_a_line_is_no_part_of_it(line):
+    assert from_line(line.replace("{}", STEP + "}")) == StepRecord(1, 5, 1.5)
 
 
 BAD_LINES = {
@@ -200,6 +206,8 @@ BAD_LINES = {
     "not json": "step",
     "torn": STEP,
     "two records": STEP + "}" + STEP + "}",
+    "something after it": STEP + "} x",
+    "not white to JSON": STEP + "}\u00a0",
     "not an object": "[1]",
     "no type": '{"step":1}',
     "type is a list": '{"type":["step"]}',

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unisono.errors import UserError
 from unisono.lab.launching import follow, torchrun
+from unisono.report import REPORT
 from unisono.report.checkup import examine
 from unisono.report.findings import as_text
 from unisono.report.side_by_side import side_by_side
@@ -29,7 +30,18 @@ def show(fault: str, workers: int, out: str | None, width: int, colour: bool) ->
     _train(fault, [fault], workers, runs[fault])
     told = [f"== {name}\n{as_text(examine(path), width, colour)}" for name, path in runs.items()]
     curves = side_by_side({name: read_run(path).timeline() for name, path in runs.items()})
-    return "\n\n".join([curves, *told])
+    return "\n\n".join([curves, *told, _pages(list(runs.values()))])
+
+
+def _pages(runs: list[Path]) -> str:
+    """Where the report of each run is; it needs a package that a first try may do without."""
+    if find_spec("bokeh") is None:
+        return 'With pip install "unisono[report]" the demo also draws a page of each run.'
+    from unisono.report.page.file import write_report
+
+    for run in runs:
+        write_report(run, run / REPORT)
+    return "\n".join(["To look at in a browser:", *(f"  {run / REPORT}" for run in runs)])
 
 
 def _train(name: str, arguments: list[str], workers: int, run_dir: Path) -> None:

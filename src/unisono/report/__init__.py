@@ -1,1 +1,4 @@
-"""Run records in, something to look at out. Works without torch."""
+"""What was recorded, made readable: as text, as tables, as a page."""
+
+REPORT = "report.html"
+"""The page's name, unless another is asked for."""

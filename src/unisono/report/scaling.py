@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, stdev
+from typing import NamedTuple
 
-from unisono.records import StepRecord
+from unisono.records import Ints, StepRecord
 from unisono.rules._scene import sharing
 
 ENOUGH = 20
@@ -40,8 +41,7 @@ class Estimate:
         return Estimate(function(self.value), *ends)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     step: int
     share: float
     """Of the workers' mean squared gradient, what is common to all; below zero where noise makes it so."""
@@ -60,6 +60,8 @@ class Readings:
         """Readings left out because workers had equal batches."""
 
         self._attempt: int | None = None
+        self._samples_W: Ints = ()
+        self._samples: float | None = None
         self._newest: deque[Reading] = deque(maxlen=MOST)
 
     def see(self, record: StepRecord) -> None:
@@ -76,8 +78,10 @@ class Readings:
             return
         share = common_share(record)
         if share is not None:
+            if record.samples_W != self._samples_W:
+                self._samples_W, self._samples = record.samples_W, _samples(record)
             self.count += 1
-            self._newest.append(Reading(record.step, share, _samples(record)))
+            self._newest.append(Reading(record.step, share, self._samples))
 
     def last_half(self) -> list[Reading]:
         """At least 20 of them where there are as many."""
@@ -171,7 +175,7 @@ def common_share(record: StepRecord) -> float | None:
     workers, norms = len(record.norm_W), [norm for norm in record.norm_W if norm is not None]
     if workers < 2 or len(norms) < workers or record.grad_norm is None:
         return None
-    square = fmean(norm**2 for norm in norms)
+    square = math.fsum([norm**2 for norm in norms]) / workers
     share = (workers * record.grad_norm**2 / square - 1) / (workers - 1) if square > 0 else math.nan
     return share if math.isfinite(share) else None
 
@@ -186,7 +190,7 @@ def mean_with_interval(values: Sequence[float]) -> Estimate:
 
 def _samples(record: StepRecord) -> float | None:
     known = [samples for samples in record.samples_W if samples]
-    return fmean(known) if known else None
+    return math.fsum(known) / len(known) if known else None
 
 
 def _noise_scale(share: float) -> float:

@@ -1,0 +1,87 @@
+"""One measure over the steps: a line, the band of the workers around it, and where there is one what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from bokeh.models import Range1d
+from bokeh.plotting import figure
+
+from unisono.report.page.charts.frame import Chart, Columns, Sources, Table, hover, spoken, time_figure
+from unisono.report.page.lines import Line
+from unisono.report.page.palette import BLUE, ORANGE
+from unisono.report.page.story import Story
+
+HEIGHT = 190
+WIDE = 50.0
+"""From this ratio of the largest to the smallest value on, positive values are shown on a logarithmic axis."""
+
+ROWS = 12
+
+
+@dataclass(frozen=True)
+class LineChart(Chart):
+    name: str
+    heading: str
+    says: str
+    expected: str | None = None
+    unit: str = ""
+    may_be_logarithmic: bool = True
+    until: Callable[[Story], float | None] = field(default=lambda story: None)
+    """A value that the axis should show, such as the number of workers."""
+
+    def is_there(self, story: Story) -> bool:
+        return not story.timeline.line(self.name).is_empty
+
+    def data(self, story: Story) -> dict[str, Columns]:
+        found = {self.name: _columns(story.timeline.line(self.name), self._logarithmic(story))}
+        if self.expected is not None:
+            found[f"{self.name}-expected"] = _columns(story.timeline.line(self.expected), False)
+        return found
+
+    def look(self, story: Story) -> tuple[bool]:
+        return (self._logarithmic(story),)
+
+    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+        axis = "log" if self._logarithmic(story) else "linear"
+        plot = time_figure(self.name, steps, HEIGHT, y_axis_type=axis)
+        source = sources[self.name]
+        plot.varea("x", "low", "high", source=source, fill_color=BLUE, fill_alpha=0.25)
+        line = plot.line("x", "mean", source=source, line_color=BLUE, line_width=2)
+        if self.expected is not None:
+            dashes = {"line_color": ORANGE, "line_width": 2, "line_dash": "dashed"}
+            plot.line("x", "mean", source=sources[f"{self.name}-expected"], **dashes)
+        rows = [("step", "@x{0,0}"), ("mean", "@mean{%.4g}"), ("smallest", "@low{%.4g}"), ("largest", "@high{%.4g}")]
+        plot.add_tools(hover(rows, mode="vline", renderers=[line]))
+        top = self.until(story)
+        if top is not None:
+            plot.y_range = Range1d(0, top * 1.05)
+        return plot
+
+    def caption(self, story: Story) -> str:
+        line = story.timeline.line(self.name)
+        first, last = (f"{spoken(value)}{self.unit}" for value in (line.mean_T[0], line.mean_T[-1]))
+        low, high = (f"{spoken(value)}{self.unit}" for value in (line.low_T.min(), line.high_T.max()))
+        return f"{self.says} The line goes from {first} to {last}; all values lie between {low} and {high}."
+
+    def table(self, story: Story) -> Table:
+        line = story.timeline.line(self.name)
+        chosen = np.unique(np.linspace(0, len(line.step_T) - 1, ROWS).round().astype(int))
+        columns = (line.mean_T, line.low_T, line.high_T)
+        rows = [[f"{line.step_T[at]:,.0f}", *(spoken(column[at]) for column in columns)] for at in chosen]
+        return ("around step", "mean", "smallest", "largest"), rows
+
+    def _logarithmic(self, story: Story) -> bool:
+        line = story.timeline.line(self.name)
+        smallest = line.mean_T.min(initial=np.inf)
+        return bool(self.may_be_logarithmic and smallest > 0 and line.high_T.max(initial=0) > WIDE * smallest)
+
+
+def _columns(line: Line, logarithmic: bool) -> Columns:
+    low_T = line.low_T
+    if logarithmic and len(low_T):
+        # A logarithmic axis has no zero: such a value is drawn at the lower edge.
+        low_T = np.maximum(low_T, line.mean_T.min() / 10)
+    return {"x": line.step_T, "mean": line.mean_T, "low": low_T, "high": line.high_T}

@@ -1,0 +1,42 @@
+"""One measure of two runs over the same steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from bokeh.models import ColumnDataSource, Range1d
+from bokeh.plotting import figure
+
+from unisono.report.page.charts.frame import hover, spoken, time_figure
+from unisono.report.page.charts.line_chart import HEIGHT, WIDE
+from unisono.report.page.lines import Line
+from unisono.report.page.palette import BLUE, ORANGE
+
+
+class Overlay(NamedTuple):
+    name: str
+    heading: str
+    first: Line
+    second: Line
+
+    def draw(self, steps: Range1d) -> figure:
+        plot = time_figure(self.name, steps, HEIGHT, y_axis_type="log" if self._logarithmic() else "linear")
+        looks = ((self.first, ORANGE, "dashed", "first"), (self.second, BLUE, "solid", "second"))
+        for line, colour, dash, which in looks:
+            source = ColumnDataSource({"x": line.step_T, "mean": line.mean_T})
+            drawn = plot.line("x", "mean", source=source, line_color=colour, line_width=2, line_dash=dash)
+            rows = [(f"{which} run, step", "@x{0,0}"), (self.heading, "@mean{%.4g}")]
+            plot.add_tools(hover(rows, mode="vline", renderers=[drawn]))
+        return plot
+
+    def caption(self) -> str:
+        return f"First run: {_course(self.first)}. Second run: {_course(self.second)}."
+
+    def _logarithmic(self) -> bool:
+        values = np.concatenate([self.first.mean_T, self.second.mean_T])
+        return bool(values.min() > 0 and values.max() > WIDE * values.min())
+
+
+def _course(line: Line) -> str:
+    return "not known" if line.is_empty else f"from {spoken(line.mean_T[0])} to {spoken(line.mean_T[-1])}"

@@ -1,0 +1,151 @@
+"""Matrices at one stored reading, which the reader chooses: pairs of workers, and layers by rank.
+
+S = snapshots, W = workers, G = layer groups.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from bokeh.models import CDSView, FixedTicker, IndexFilter, LinearColorMapper, Range1d
+from bokeh.plotting import figure
+
+from unisono.records import FloatRows
+from unisono.report.page.charts.frame import (
+    LEFT_MARGIN,
+    Chart,
+    Columns,
+    Key,
+    Sources,
+    Table,
+    bare,
+    hover,
+    limit_of,
+    number_ranks,
+    rank_row,
+    spoken,
+    within,
+)
+from unisono.report.page.palette import LESS_IS_ORANGE, MORE_IS_ORANGE, NOT_FINITE, UNKNOWN
+from unisono.report.page.snapshots import Snapshot, nearest
+from unisono.report.page.story import Story
+from unisono.report.page.stretches import Array
+
+LONGEST_NAME = 20
+TABLE_UP_TO = 12
+
+
+@dataclass(frozen=True)
+class SnapshotMap(Chart):
+    name: str
+    heading: str
+    says: str
+    shows: str
+    ends: tuple[str, str]
+    rows: Callable[[Snapshot], FloatRows]
+    largest: float = np.inf
+    prepared: Callable[[Array], Array] = lambda value_RW: value_RW
+    less_is_orange: bool = True
+    by_layer: bool = False
+    role: str = "heat map"
+
+    def is_there(self, story: Story) -> bool:
+        return any(self.rows(snapshot) for snapshot in story.snapshots.all())
+
+    def data(self, story: Story) -> dict[str, Columns]:
+        snapshots = story.snapshots.all()
+        limit = self._limit(story)
+        images = [within(self._values(snapshot), limit) for snapshot in snapshots]
+        count = len(images)
+        place = {"x": [-0.5] * count, "y": [-0.5] * count}
+        size = {"dw": [image.shape[1] for image in images], "dh": [image.shape[0] for image in images]}
+        return {self.name: {"image": images, "step": [snapshot.step for snapshot in snapshots], **place, **size}}
+
+    def look(self, story: Story) -> tuple[int, int, float]:
+        rows, workers = self._values(story.snapshots.all()[-1]).shape
+        return rows, workers, self._limit(story)
+
+    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+        rows, workers, limit = self.look(story)
+        size = {"height": 70 + int(np.clip(20 * rows, 80, 420)), "sizing_mode": "stretch_width"}
+        ranges = {"x_range": Range1d(-0.5, workers - 0.5), "y_range": Range1d(rows - 0.5, -0.5)}
+        plot = bare(
+            figure(name=self.name, tools=[], toolbar_location=None, min_border_left=LEFT_MARGIN, **ranges, **size)
+        )
+        view = CDSView(filter=IndexFilter(indices=[chosen(story)], name=f"chosen-{self.name}"))
+        colours = LinearColorMapper(
+            palette=LESS_IS_ORANGE if self.less_is_orange else MORE_IS_ORANGE,
+            low=-limit,
+            high=limit,
+            high_color=NOT_FINITE,
+            nan_color=UNKNOWN,
+        )
+        image = plot.image("image", "x", "y", "dw", "dh", source=sources[self.name], view=view, color_mapper=colours)
+        number_ranks(plot.xaxis, story)
+        self._name_rows(plot, story)
+        across = rank_row("$x", story)
+        down = [] if self.by_layer else rank_row("$y", story, "and rank")
+        plot.add_tools(hover([*across, *down, (self.shows, "@image{%.3g}")], renderers=[image]))
+        plot.grid.visible = False
+        return plot
+
+    def caption(self, story: Story) -> str:
+        return self.says
+
+    def key(self, story: Story) -> Key:
+        return Key.of(self.ends, self._limit(story), self.less_is_orange)
+
+    def table(self, story: Story) -> Table | None:
+        rows = self.rows(story.snapshots.all()[chosen(story)])
+        if not rows or len(rows[0]) > TABLE_UP_TO:
+            return None
+        names = layer_names(story) if self.by_layer else [f"rank {rank}" for rank in story.ranks]
+        cells = [["-" if value is None else spoken(value) for value in row] for row in rows]
+        head = ["", *(f"rank {rank}" for rank in story.ranks)]
+        return head, [[name, *row] for name, row in zip(names, cells, strict=False)]
+
+    def _values(self, snapshot: Snapshot) -> Array:
+        return self.prepared(np.array(self.rows(snapshot), dtype=float, ndmin=2))
+
+    def _limit(self, story: Story) -> float:
+        """Of all readings, so that they can be compared; a worker with itself does not count."""
+        value_SRW = np.array([self._values(snapshot) for snapshot in story.snapshots.all()])
+        if not self.by_layer:
+            value_SRW[:, np.eye(value_SRW.shape[1], dtype=bool)] = np.nan
+        return limit_of(value_SRW, self.largest)
+
+    def _name_rows(self, plot: figure, story: Story) -> None:
+        if not self.by_layer:
+            number_ranks(plot.yaxis, story)
+            return
+        names = layer_names(story)
+        plot.yaxis.ticker = FixedTicker(ticks=list(range(len(names))))
+        plot.yaxis.major_label_overrides = dict(enumerate(names))
+
+
+def chosen(story: Story) -> int:
+    """The place of the reading that is shown first: where the leading finding begins, else the newest."""
+    snapshots = story.snapshots.all()
+    grave = [finding for finding in story.checkup().findings if finding.at_least("warning")]
+    return nearest(snapshots, grave[0].first_step) if grave else len(snapshots) - 1
+
+
+def layer_names(story: Story) -> list[str]:
+    groups = story.attempt.groups if story.attempt is not None else ()
+    return [_short(name) for name in groups]
+
+
+def beside_the_median(norm_GW: Array) -> Array:
+    """How often the norm doubles from the workers' median to each worker's."""
+    with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of layers of which nothing is known
+        return np.log2(norm_GW) - np.log2(np.nanmedian(norm_GW, axis=1, keepdims=True))
+
+
+def _short(name: str) -> str:
+    """Without dollar signs, which Bokeh takes for formulas."""
+    name = name.replace("$", "")
+    return name if len(name) <= LONGEST_NAME else f"{name[:9]}…{name[-10:]}"

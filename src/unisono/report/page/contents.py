@@ -1,0 +1,118 @@
+"""Which charts the page has, section by section."""
+
+from __future__ import annotations
+
+from unisono.report.page.charts.frame import Chart
+from unisono.report.page.charts.lane import FindingsLane
+from unisono.report.page.charts.line_chart import LineChart
+from unisono.report.page.charts.outlook_chart import OutlookChart
+from unisono.report.page.charts.rank_map import RankMapChart
+from unisono.report.page.charts.snapshot_maps import SnapshotMap, beside_the_median
+
+BAND = "Line: mean. Band: the smallest and the largest worker."
+EXTREMES = "Line: mean over a stretch of steps. Band: the smallest and the largest value in it."
+
+TIME_LINES: tuple[Chart, ...] = (
+    FindingsLane(),
+    LineChart("loss", "Loss", f"{BAND}"),
+    LineChart("loss_std", "Loss dispersion", f"How far the workers' losses lie apart (standard deviation). {EXTREMES}"),
+    LineChart("norm", "Gradient norm", "Line: norm of the mean gradient. Band: the smallest and the largest worker's."),
+    LineChart(
+        "norm_cv", "Norm dispersion", f"How far the workers' norms lie apart, relative to their mean. {EXTREMES}"
+    ),
+    LineChart(
+        "cos",
+        "Direction consistency",
+        "Solid line: mean cosine between pairs of workers. Dashed: what the noise scale predicts. Band: each worker "
+        "against all others.",
+        expected="cos_expected",
+        may_be_logarithmic=False,
+    ),
+    LineChart("seconds", "Time per step", f"In seconds. {BAND}", unit=" s"),
+)
+
+RANK_MAPS: tuple[Chart, ...] = (
+    RankMapChart(
+        "map-window",
+        "Where each worker pulls in the long run",
+        "cosine",
+        "Directions summed over up to 32 readings, each worker against the others: noise averages out, and a worker "
+        "that pulls elsewhere becomes a row of its own colour.",
+        ends=("-{0:g}: against the others", "+{0:g}: with them"),
+        less_is_orange=True,
+        largest=1.0,
+    ),
+    RankMapChart(
+        "map-cos",
+        "Direction of each worker against the others",
+        "cosine",
+        "Cosine between each worker's gradient and the sum of the others', reading by reading.",
+        ends=("-{0:g}: against the others", "+{0:g}: with them"),
+        less_is_orange=True,
+        largest=1.0,
+    ),
+    RankMapChart(
+        "map-norm",
+        "Gradient norm of each worker",
+        "doublings",
+        "How often the norm doubles from the workers' median to this worker's.",
+        ends=("{1:.3g} times shorter", "{1:.3g} times longer"),
+    ),
+    RankMapChart(
+        "map-loss",
+        "Loss of each worker",
+        "beside the median",
+        "Each worker's loss minus the workers' median at the same step.",
+        ends=("-{0:g} below", "+{0:g} above"),
+    ),
+)
+
+PAIRS: tuple[Chart, ...] = (
+    SnapshotMap(
+        "matrix",
+        "Pairs of workers",
+        "Cosine between the gradients of each pair. Workers with the same data make dark blue squares.",
+        "cosine",
+        ends=("-{0:g}: opposite", "+{0:g}: the same direction"),
+        rows=lambda snapshot: snapshot.cos_WW,
+        largest=1.0,
+    ),
+)
+
+LAYERS: tuple[Chart, ...] = (
+    SnapshotMap(
+        "layers-cos",
+        "Direction, layer by layer",
+        "Cosine between each worker's gradient and the sum of the others', within each group of layers.",
+        "cosine",
+        ends=("-{0:g}: against the others", "+{0:g}: with them"),
+        rows=lambda snapshot: snapshot.cos_GW,
+        largest=1.0,
+        by_layer=True,
+    ),
+    SnapshotMap(
+        "layers-norm",
+        "Norm, layer by layer",
+        "How often the norm of the group doubles from the workers' median to this worker's.",
+        "doublings",
+        ends=("{1:.3g} times shorter", "{1:.3g} times longer"),
+        rows=lambda snapshot: snapshot.norm_GW,
+        prepared=beside_the_median,
+        less_is_orange=False,
+        by_layer=True,
+    ),
+)
+
+NOISE: tuple[Chart, ...] = (
+    LineChart("noise_scale", "Noise scale", f"In batches of one worker. {EXTREMES}"),
+    LineChart(
+        "effective_workers",
+        "Effective workers",
+        f"How many independent workers these are worth. {EXTREMES}",
+        may_be_logarithmic=False,
+        until=lambda story: story.timeline.workers,
+    ),
+    OutlookChart(),
+)
+
+ALL = (*TIME_LINES, *RANK_MAPS, *PAIRS, *LAYERS, *NOISE)

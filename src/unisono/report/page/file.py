@@ -1,0 +1,30 @@
+"""A run's page as one self-contained file."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from unisono.atomic import output_path, whole_file
+from unisono.report.page.drawing import Drawing
+from unisono.report.page.frame import filled, self_contained
+from unisono.report.page.html import Html
+from unisono.report.page.slots import frames, words
+from unisono.report.page.story import Story, read_story
+
+
+def write_report(run: str | PathLike[str], target: str | PathLike[str]) -> Story:
+    """Reads a run and puts its page in place, whole or not at all. Raises `UserError` where that is not possible."""
+    output_path(target)  # before the work, so that a wrong name is told at once
+    story = read_story(run)
+    with whole_file(target) as temporary:
+        temporary.write_text(render(story), "utf-8")
+    return story
+
+
+def render(story: Story) -> Html:
+    content = filled("run.html", words(story) | frames(story))
+    return self_contained(title_of(story), content, Drawing(story).whole(story))
+
+
+def title_of(story: Story) -> str:
+    return story.checkup().run or "a run"

@@ -1,0 +1,139 @@
+"use strict";
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let charts = null, views = [], structure = "", extent = [0, 1], readings = [], version = "", following = "";
+
+  async function draw(drawn) {
+    for (const view of views) view.clear();
+    if (charts) Bokeh.documents.splice(Bokeh.documents.indexOf(charts), 1);
+    views = await Bokeh.embed.embed_items(drawn.docs, drawn.items);
+    charts = Bokeh.documents[Bokeh.documents.length - 1];
+    structure = drawn.structure;
+    paint(dark.matches);
+    note(drawn);
+    choose(drawn.reading);
+    document.body.dataset.ready = "true";
+  }
+
+  function patch(drawn) {
+    const steps = charts.get_model_by_name("steps");
+    const atEnd = steps.end >= extent[1];
+    const place = Number(byId("reading").value), chosen = readings[place];
+    const wasNewest = place >= readings.length - 1;
+    if (readings.length) choose(0); // the place may not be there any more
+    charts.apply_json_patch({ events: drawn.events });
+    note(drawn);
+    if (atEnd) steps.end = extent[1];
+    choose(wasNewest ? readings.length - 1 : after(chosen));
+  }
+
+  function note(drawn) {
+    extent = drawn.steps;
+    readings = drawn.readings ?? [];
+    if (!byId("reading")) return;
+    byId("reading").max = Math.max(0, readings.length - 1);
+    byId("choose").hidden = !readings.length;
+    byId("no-readings").hidden = readings.length > 0;
+  }
+
+  function choose(place) {
+    if (!readings.length) return;
+    place = Math.min(place, readings.length - 1);
+    byId("reading").value = place;
+    byId("reading-step").textContent = "step " + readings[place].toLocaleString("en");
+    for (const name of ["matrix", "layers-cos", "layers-norm"]) {
+      const filter = charts.get_model_by_name("chosen-" + name);
+      if (filter) filter.indices = [place];
+    }
+  }
+
+  function after(step) {
+    const place = readings.findIndex((one) => one >= step);
+    return place < 0 ? readings.length - 1 : place;
+  }
+
+  function show(start, end) {
+    const steps = charts.get_model_by_name("steps");
+    steps.start = start;
+    steps.end = end;
+  }
+
+  function mark(first, last) {
+    for (const figure of charts.roots()) {
+      const span = charts.get_model_by_name("span-" + figure.name);
+      if (span) span.setv({ left: first - 0.5, right: last + 0.5, visible: last >= first });
+    }
+  }
+
+  function jump(button) {
+    const first = Number(button.dataset.first), last = Number(button.dataset.last);
+    const margin = Math.max(5, 0.2 * (last - first));
+    show(Math.max(extent[0], first - margin), Math.min(extent[1], last + margin));
+    mark(first, last);
+    choose(after(first));
+    byId("charts").scrollIntoView({ behavior: "smooth" });
+    byId("status").textContent = "The charts show steps " + first + " to " + last + ".";
+  }
+
+  function paint(isDark) {
+    if (!charts) return;
+    const ink = isDark ? "#c3c9d1" : "#3c424b", line = isDark ? "#5a626d" : "#b6bbc2";
+    for (const figure of charts.roots()) {
+      for (const axis of [...figure.left, ...figure.below])
+        axis.setv({ major_label_text_color: ink, axis_line_color: line, major_tick_line_color: line });
+      for (const grid of figure.center) if ("grid_line_color" in grid) grid.grid_line_color = line;
+    }
+  }
+
+  function fill(slots) {
+    for (const [name, html] of Object.entries(slots)) {
+      const slot = byId(name);
+      if (!slot || slot.dataset.html === html) continue;
+      const open = [...slot.querySelectorAll("details")].map((one) => one.open);
+      slot.innerHTML = html;
+      slot.dataset.html = html;
+      [...slot.querySelectorAll("details")].forEach((one, place) => (one.open = Boolean(open[place])));
+    }
+  }
+
+  async function follow(address) {
+    try {
+      const answer = await fetch(address + "?have=" + structure + "&version=" + version, { cache: "no-store" });
+      if (answer.status === 200) {
+        const state = await answer.json();
+        fill(state.slots);
+        if (state.drawn && state.drawn.docs) await draw(state.drawn);
+        else if (state.drawn) patch(state.drawn);
+        version = state.version ?? "";
+        document.title = state.title;
+        following = state.following.text;
+      } else if (answer.status !== 204 && answer.status !== 304) throw new Error(answer.statusText);
+      byId("following").textContent = following;
+    } catch (error) {
+      byId("following").textContent = "no word from unisono live; trying again";
+      console.info(error);
+    }
+    setTimeout(follow, document.hidden ? 5000 : 1000, address);
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".jump");
+    if (button && charts) jump(button);
+  });
+  byId("all-steps").addEventListener("click", () => { show(...extent); mark(0, -1); });
+  byId("reading")?.addEventListener("input", (event) => choose(Number(event.target.value)));
+  dark.addEventListener("change", () => paint(dark.matches));
+  addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("printing");
+    paint(false);
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printing");
+    paint(dark.matches);
+  });
+
+  const data = byId("data");
+  if (data) draw(JSON.parse(data.textContent));
+  else follow(document.body.dataset.state);
+})();

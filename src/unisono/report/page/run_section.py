@@ -1,0 +1,97 @@
+"""What the workers are, what unisono did, and what more workers would bring, as HTML."""
+
+from __future__ import annotations
+
+import time
+
+from unisono.records import AttemptRecord
+from unisono.report.checkup import count
+from unisono.report.page.html import Html, definitions, details, table, text
+from unisono.report.page.story import Story
+from unisono.report.preflight import ranges
+from unisono.report.scaling_text import ASSUMED, verdict
+
+PLACES_SHOWN = 64
+
+
+def actions(story: Story) -> Html:
+    skipped = f"<p>The script or its loss scaler skipped {count(story.skipped, 'step')}.</p>" if story.skipped else ""
+    if not story.actions:
+        return f"<p>unisono only listened: it changed nothing in this run.</p>{skipped}"
+    rows = [
+        [f"{note.step:,}", ranges([rank for rank in note.ranks if rank is not None]), note.text]
+        for note in story.actions
+    ]
+    return table(("step", "ranks", "what was done"), rows, "Actions taken") + skipped
+
+
+def scaling(story: Story) -> Html:
+    found = story.outlook()
+    if found is None:
+        return f"<p>No estimate: {text(story.readings.missing())}.</p>"
+    return f"<p>{text(verdict(found))}</p><p>{text(ASSUMED)}</p>"
+
+
+def facts(story: Story) -> Html:
+    rows = [(name, text(value)) for name, value in _facts(story) if value]
+    return definitions(rows) + _differences(story) + _workers(story.attempt) + _checks(story)
+
+
+def _facts(story: Story) -> list[tuple[str, str]]:
+    run, attempt = story.run, story.attempt
+    seconds = max(0.0, story.newest - (story.began or story.newest))
+    rows = [
+        ("Run", run.run if run is not None else ""),
+        ("Script", run.script if run is not None else ""),
+        ("Began", _moment(story.began)),
+        ("Lasted", _duration(seconds)),
+        ("State", _state(story)),
+        ("Attempts", str(story.attempts)),
+        ("Workers", str(story.checkup().workers)),
+        ("unisono", run.unisono if run is not None else ""),
+    ]
+    if attempt is not None:
+        hosts = {worker.host for worker in attempt.workers if worker.host}
+        rows += [
+            ("Hosts", f"{len(hosts)}: {', '.join(sorted(hosts)[:8])}{', ...' * (len(hosts) > 8)}"),
+            ("Parameters", f"{attempt.parameters:,}"),
+            ("torch, Python", f"{attempt.torch}, {attempt.python}"),
+            ("Sketch", f"{attempt.sketch_length:,} numbers stand for the direction of a gradient"),
+        ]
+    if story.end is not None:
+        rows.append(("Readings lost", f"{story.end.lost:,}"))
+    return rows
+
+
+def _state(story: Story) -> str:
+    return "ended in good order" if story.end is not None else "still going on when this was made, or killed"
+
+
+def _differences(story: Story) -> Html:
+    found = story.checkup().differences
+    rows = [[f"{one.topic}: {one.fact}", value, ranks] for one in found for value, ranks in one.values[:8]]
+    return table(("fact", "value", "ranks"), rows, "Where the workers differ") if rows else ""
+
+
+def _workers(attempt: AttemptRecord | None) -> Html:
+    if attempt is None:
+        return ""
+    rows = [[str(one.rank), one.host, one.device, str(one.pid)] for one in attempt.workers[:PLACES_SHOWN]]
+    more = len(attempt.workers) - len(rows)
+    caption = f"Where each rank runs{f' (the first {len(rows)}; {more:,} more)' if more else ''}"
+    return details("Where each rank runs", table(("rank", "host", "device", "process"), rows, caption))
+
+
+def _checks(story: Story) -> Html:
+    rows = [[code, state] for code, state in story.checkup().checks.items()]
+    return details("What was checked", table(("check", "result"), rows, "Checks and their results"))
+
+
+def _moment(seconds: float | None) -> str:
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"

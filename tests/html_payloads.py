@@ -1,0 +1,58 @@
+"""Names that would run a script if they were ever taken for HTML, for a script, a style or an address."""
+
+MARK = "window.executed=1"
+"""What each of them tries to do."""
+
+PAYLOADS = [
+    payload.replace("CODE", MARK)
+    for payload in (
+        "<script>CODE</script>",
+        "</script><script>CODE</script>",
+        "</title><script>CODE</script>",
+        "</style><script>CODE</script>",
+        "</textarea><script>CODE</script>",
+        "--><script>CODE</script><!--",
+        "]]><script>CODE</script>",
+        "<ScRiPt>CODE</sCrIpT>",
+        "<script/x>CODE</script>",
+        "<<script>CODE//<</script>",
+        "<script\n>CODE</script\n>",
+        "<script>\u2028CODE</script>",
+        "<img src=x onerror=CODE>",
+        '"><img src=x onerror=CODE>',
+        "'><img src=x onerror=CODE>",
+        "<img src=x onerror='CODE'//",
+        "<svg onload=CODE>",
+        "<svg/onload=CODE>",
+        "<svg><script>CODE</script></svg>",
+        "<svg><animate onbegin=CODE attributeName=x dur=1s>",
+        "<math><mtext><script>CODE</script></mtext></math>",
+        "<body onload=CODE>",
+        "<iframe srcdoc='<script>parent.CODE</script>'>",
+        "<iframe src='javascript:parent.CODE'>",
+        "<object data='javascript:CODE'>",
+        "<embed src='javascript:CODE'>",
+        "<a href='javascript:CODE'>x</a>",
+        "<details open ontoggle=CODE>",
+        "<input autofocus onfocus=CODE>",
+        "<video><source onerror=CODE></video>",
+        "<marquee onstart=CODE>",
+        "<style>@import 'javascript:CODE';</style>",
+        "<link rel=stylesheet href='javascript:CODE'>",
+        "<meta http-equiv=refresh content='0;javascript:CODE'>",
+        "<base href='javascript:CODE//'>",
+        '" onmouseover="CODE" x="',
+        "' autofocus onfocus='CODE",
+        "`${CODE}`",
+        "${CODE}",
+        "$title$scripts${CODE}",
+        "{{constructor.constructor('CODE')()}}",
+        "@image{safe}<img src=x onerror=CODE>",
+        "$$\\href{javascript:CODE}{x}$$",
+        "\\u003cscript\\u003eCODE\\u003c/script\\u003e",
+        "&lt;script&gt;CODE&lt;/script&gt;",
+        "&#x3c;script&#x3e;CODE&#x3c;/script&#x3e;",
+        "\x00<script>CODE</script>",
+        "\x1b]8;;javascript:CODE\x07x\x1b]8;;\x07<script>CODE</script>",
+    )
+]
