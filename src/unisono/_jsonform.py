@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
 LATEST_TIME = 1e11
+NO_LIST = "should be a list"
 NON_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 encode_plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -103,16 +104,24 @@ def _read_text(value: Any) -> str:
     raise ValueError("should be a text")
 
 
+def _read_texts(values: Any) -> tuple[str, ...]:
+    if set(map(type, _checked_list(values))) == {str} and "".join(values).isascii():
+        return tuple(values)
+    return tuple([_read_text(value) for value in values])
+
+
 def _checked_list(values: Any) -> list[Any]:
     if type(values) is list:
         return values
-    raise ValueError("should be a list")
+    raise ValueError(NO_LIST)
 
 
 # The usual type is let through without a call for each value: most of a run file is lists of floats.
 def _row_of(usual: type, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     def read_row(row: Any) -> tuple[Any, ...]:
-        for value in _checked_list(row):
+        if type(row) is not list:
+            raise ValueError(NO_LIST)
+        for value in row:
             if type(value) is not usual:
                 return tuple([v if type(v) is usual or v is None else read(v) for v in row])
         return tuple(row)
@@ -134,10 +143,9 @@ def _read_rows(rows: Any) -> tuple[tuple[Any, ...], ...]:
 
 
 def _read_ints(row: Any) -> tuple[int | None, ...]:
-    for value in _checked_list(row):
-        if type(value) is not int or not LEAST_INT <= value <= MOST_INT:
-            return tuple([None if v is None else _read_int(v) for v in row])
-    return tuple(row)
+    if set(map(type, _checked_list(row))) == {int} and min(row) >= LEAST_INT and max(row) <= MOST_INT:
+        return tuple(row)
+    return tuple([None if v is None else _read_int(v) for v in row])
 
 
 def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -166,7 +174,7 @@ CODECS: dict[object, Codec] = {
     bool: Codec(_write_bool, _read_bool, usual=bool),
     bool | None: Codec(_write_bool, _or_none(_read_bool), usual=bool),
     str: Codec(encode_plain, _read_text),
-    tuple[str, ...]: Codec(encode_plain, each(_read_text)),
+    tuple[str, ...]: Codec(encode_plain, _read_texts),
     tuple[int | None, ...]: Codec(encode_plain, _read_ints),
     tuple[bool | None, ...]: Codec(encode_plain, _row_of(bool, _read_bool)),
     tuple[float | None, ...]: Codec(_write_floats, _read_floats),

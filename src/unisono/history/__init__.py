@@ -6,7 +6,7 @@ from unisono.history._order import (
     Window,
     gaps_to_others,
     median,
-    medians_of_others,
+    median_of_others,
     scatter,
 )
 from unisono.history._peers import HARD, LEARNT, Peers
@@ -22,6 +22,6 @@ __all__ = [
     "Window",
     "gaps_to_others",
     "median",
-    "medians_of_others",
+    "median_of_others",
     "scatter",
 ]

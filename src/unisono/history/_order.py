@@ -28,14 +28,16 @@ class Window:
         return len(self._values) == self.size
 
     def add(self, value: float) -> None:
-        if self.full:
-            del self._sorted[bisect_left(self._sorted, self._values.popleft())]
-        self._values.append(value)
-        insort(self._sorted, value)
+        values, ordered = self._values, self._sorted
+        if len(values) == self.size:
+            del ordered[bisect_left(ordered, values.popleft())]
+        values.append(value)
+        insort(ordered, value)
 
     @property
     def median(self) -> float:
-        return _middle(self._sorted)
+        ordered, count = self._sorted, len(self._sorted)
+        return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 
     @property
     def largest(self) -> float:
@@ -94,22 +96,22 @@ def scatter(values: Sequence[float]) -> float:
     return NORMAL * median([abs(value - middle) for value in values])
 
 
-def medians_of_others(value_W: Sequence[float]) -> list[float]:
-    """For each worker the median of all the others' values."""
-    ordered = sorted(value_W)
-    low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2
-    # Without a value from the lower part all later ones move down by one place; equal values are interchangeable.
-    without_low = (ordered[low + 1] + ordered[high + 1]) / 2
-    without_middle = (ordered[low] + ordered[high + 1]) / 2
-    without_high = (ordered[low] + ordered[high]) / 2
-    return [
-        without_low if value <= ordered[low] else without_middle if value <= ordered[high] else without_high
-        for value in value_W
-    ]
+def median_of_others(value_W: Sequence[float], worker: int) -> float:
+    """The median of the values of all but one worker."""
+    return median([*value_W[:worker], *value_W[worker + 1 :]])
 
 
 def gaps_to_others(value_W: Sequence[float]) -> list[float]:
-    return [value - others for value, others in zip(value_W, medians_of_others(value_W), strict=True)]
+    """For each worker the distance from the median of all the others' values."""
+    ordered = sorted(value_W)
+    low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2
+    lower, upper, below, above = ordered[low], ordered[high], ordered[low + 1], ordered[high + 1]
+    # Without a value from the lower part all later ones move down by one place; equal values are interchangeable.
+    without_low, without_middle, without_high = (below + above) / 2, (lower + above) / 2, (lower + upper) / 2
+    return [
+        value - (without_low if value <= lower else without_middle if value <= upper else without_high)
+        for value in value_W
+    ]
 
 
 def _middle(ordered: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ W = workers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 from unisono.history._order import gaps_to_others
 
@@ -35,10 +36,15 @@ class Relation:
         if self._readings % EVERY == 0:
             self._learn(gaps_to_others(value_W), gaps_to_others(known_W))
         self._readings += 1
-        return [value - slope * known for value, known in zip(value_W, known_W, strict=True)]
+        return [value - slope * known for value, known in zip(value_W, known_W, strict=False)]
 
     def _learn(self, gap_W: Sequence[float], known_W: Sequence[float]) -> None:
-        clipped_W = [min(MOST, max(-MOST, gap)) for gap in known_W]
-        products = [known * min(MOST, max(-MOST, gap)) for known, gap in zip(clipped_W, gap_W, strict=True)]
-        self._products = FORGETS * self._products + sum(products)
-        self._squares = FORGETS * self._squares + sum([known * known for known in clipped_W])
+        gap_W, known_W = _clipped(gap_W), _clipped(known_W)
+        self._products = FORGETS * self._products + sum(map(mul, known_W, gap_W))
+        self._squares = FORGETS * self._squares + sum(map(mul, known_W, known_W))
+
+
+def _clipped(gap_W: Sequence[float]) -> Sequence[float]:
+    if min(gap_W) >= -MOST and max(gap_W) <= MOST:
+        return gap_W
+    return [min(MOST, max(-MOST, gap)) for gap in gap_W]

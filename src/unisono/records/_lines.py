@@ -65,10 +65,11 @@ def from_line(text: str) -> Record | None:
 
 def _parsed(text: str) -> Any:
     try:
-        content = _LENIENT.decode(text)
-        # As many colons as keys: the object is flat, and no key was there twice.
-        if type(content) is dict and len(content) == text.count(":"):
-            return content
+        if text.startswith("{"):
+            content, end = _LENIENT.raw_decode(text)
+            # As many colons as keys: the object is flat, and no key was there twice.
+            if len(content) == text.count(":") and text[end:] in ("", "\n"):
+                return content
         return _STRICT.decode(text)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
@@ -86,8 +87,10 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _check_shapes(record: StepRecord) -> None:
-    groups = set(map(len, filter(None, _of_groups(record))))
-    workers = set(map(len, filter(None, _of_workers(record))))
+    groups, workers = set(map(len, _of_groups(record))), set(map(len, _of_workers(record)))
+    # What is empty is not known.
+    groups.discard(0)
+    workers.discard(0)
     workers.update(map(len, chain.from_iterable(_matrices(record))))
     if len(groups) > 1 or len(workers) > 1:
         _refuse_shape(record)

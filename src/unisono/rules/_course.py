@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from unisono.records import StepRecord
+from unisono.rules._logs import logs
 
 
 class Course:
@@ -31,16 +32,26 @@ class Course:
         self.turned = False
         """Either of the two."""
 
+        self.calm = False
+        """The newest step is usable, and nothing has turned."""
+
         self.turmoil = False
         """The learning rate has suddenly risen: a worker that stands out now may only be the first to suffer."""
 
         self.replicas_differ = False
+        self.unequal = False
+        """The workers' batches are not of one size."""
+
+        self.log_loss_W: list[float] | None = None
+        """Of the newest step, if it is usable and all losses are positive numbers."""
+
         self._calm_at = 0
         self._attempt: int | None = None
         self._workers = 0
         self._rate: float | None = None
         self._samples = 0.0
         self._samples_W: tuple[int | None, ...] = ()
+        self._newest_samples_W: tuple[int | None, ...] = ()
         self._unusual = 0
 
     def follow(self, record: StepRecord) -> None:
@@ -52,11 +63,15 @@ class Course:
             self._start_anew(record, workers)
         if "weights" in record.audits:
             self.replicas_differ = bool(record.weights_W)
+        if record.samples_W != self._newest_samples_W:
+            self._newest_samples_W, self.unequal = record.samples_W, len(set(record.samples_W)) > 1
         # Nearly all steps have batches as the one before.
         usual = (record.samples_W == self._samples_W and not self._unusual) or self._has_usual_size(record)
         self.turned = self.broken or self.jumped
         self.turmoil = record.step < self._calm_at
         self.usable = usual and not record.skipped and _is_finite(record)
+        self.calm = self.usable and not self.turned
+        self.log_loss_W = logs(record.loss_W) if self.usable else None
 
     def _start_anew(self, record: StepRecord, workers: int) -> None:
         """Unless it was only a step without any numbers of the workers."""

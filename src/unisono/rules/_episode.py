@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from unisono.history import median, medians_of_others, scatter
+from unisono.history import median, median_of_others, scatter
 from unisono.records import Floats, StepRecord
 
 GROWS = 2.0
@@ -174,7 +174,7 @@ def leader(record: StepRecord, past_TW: Sequence[Floats]) -> int | None:
     if len(norm_W) < 3 or not usual:
         return None
     longest = max(range(len(norm_W)), key=norm_W.__getitem__)
-    others = medians_of_others(norm_W)[longest]
+    others = median_of_others(norm_W, longest)
     return longest if norm_W[longest] > LEADING * others and others < CLEARLY_LARGER * median(usual) else None
 
 

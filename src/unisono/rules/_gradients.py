@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from unisono.history import LEARNT, Opposition, Peers, Relation, gaps_to_others, median, scatter
-from unisono.records import StepRecord
+from unisono.history import LEARNT, Opposition, Peers, Relation, median, median_of_others, scatter
+from unisono.records import Floats, StepRecord
 from unisono.rules._layers import Place, Profile
-from unisono.rules._statistical import logs
+from unisono.rules._logs import logs
 
 LEAST_NORM = 0.05
 LEAST_COSINE = 0.02
@@ -32,6 +34,9 @@ TINY = 1e-30
 WINDOW_READINGS = 16
 """Fewer readings do not make a window of directions."""
 
+Row: TypeAlias = tuple[int, Sequence[float], dict[int, float]]
+"""Step, what each worker said, and the gaps to the others that were asked for so far, by worker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Apart:
@@ -50,9 +55,9 @@ class Gradients:
         self._relation = Relation()
         self._profile = Profile()
         self._zero: set[int] = set()
-        self._window: tuple[int, int, list[float]] | None = None
-        self._cosine_TW: deque[tuple[int, list[float]]] = deque(maxlen=RECENT)
-        self._loss_TW: deque[tuple[int, list[float]]] = deque(maxlen=RECENT)
+        self._window: tuple[int, int, Sequence[float]] | None = None
+        self._cosines: deque[Row] = deque(maxlen=RECENT)
+        self._losses: deque[Row] = deque(maxlen=RECENT)
 
     @property
     def ready(self) -> bool:
@@ -60,7 +65,7 @@ class Gradients:
 
     @property
     def alarmed(self) -> bool:
-        return any(test is not None and test.alarmed for test in (self.norms, self.cosines, self._opposition))
+        return True in [test.alarmed for test in (self.norms, self.cosines, self._opposition) if test is not None]
 
     @property
     def suspicious(self) -> bool:
@@ -68,22 +73,22 @@ class Gradients:
 
     @property
     def losses_known(self) -> bool:
-        return len(self._loss_TW) >= LEARNT
+        return len(self._losses) >= LEARNT
 
-    def hear(self, record: StepRecord) -> bool:
+    def hear(self, record: StepRecord, log_loss_W: list[float] | None) -> bool:
         """Whether the step says something about gradients."""
-        loss_W = logs(record.loss_W)
-        if loss_W is not None:
-            self._loss_TW.append((record.step, loss_W))
+        if log_loss_W is not None:
+            self._losses.append((record.step, log_loss_W, {}))
         norm_W = logs(record.norm_W, TINY) if any(record.norm_W) else None
         if norm_W is None:
             return False
-        self._zero.update([worker for worker, norm in enumerate(record.norm_W) if not norm])
+        if 0.0 in record.norm_W:
+            self._zero.update([worker for worker, norm in enumerate(record.norm_W) if not norm])
         if len(self._zero) > 1:
             # Gradients that vanish now and then, on several workers: their logarithms say nothing.
             self.norms = self.cosines = None
             return False
-        self._hear_norms(record.step, norm_W, loss_W)
+        self._hear_norms(record.step, norm_W, log_loss_W)
         self._hear_directions(record, len(norm_W))
         self._profile.add(record)
         return True
@@ -97,20 +102,22 @@ class Gradients:
         self.norms.add(norm_W, step)
 
     def _hear_directions(self, record: StepRecord, workers: int) -> None:
-        cosines = [cosine for cosine in record.cos_W if cosine is not None]
-        if len(cosines) == workers:
+        cosine_W = _known(record.cos_W)
+        if len(cosine_W) == workers:
             if self.cosines is None or self.cosines.workers != workers:
                 self.cosines = Peers(workers, LEAST_COSINE, sudden=False)
-            self.cosines.add(cosines, record.step)
-            self._cosine_TW.append((record.step, cosines))
-        summed = [cosine for cosine in record.window_cos_W if cosine is not None]
-        if record.window_start is None or record.window_steps is None or len(summed) < workers:
+            self.cosines.add(cosine_W, record.step)
+            self._cosines.append((record.step, cosine_W, {}))
+        if record.window_start is None or record.window_steps is None:
+            return
+        summed_W = _known(record.window_cos_W)
+        if len(summed_W) < workers:
             return
         if self._window is not None and record.window_start != self._window[0]:
             self._end_window(*self._window)
-        self._window = record.window_start, record.window_steps, summed
+        self._window = record.window_start, record.window_steps, summed_W
 
-    def _end_window(self, start: int, readings: int, cosine_W: list[float]) -> None:
+    def _end_window(self, start: int, readings: int, cosine_W: Sequence[float]) -> None:
         if readings < WINDOW_READINGS:
             return
         if self._opposition is None or self._opposition.workers != len(cosine_W):
@@ -137,20 +144,20 @@ class Gradients:
 
     def _agrees_less(self, worker: int, since: int) -> bool:
         """Also reading by reading: sums alone may oppose each other in a healthy run."""
-        gaps = [gaps_to_others(cosine_W)[worker] for step, cosine_W in self._cosine_TW if step >= since]
+        gaps = [_gap(row, worker) for row in self._cosines if row[0] >= since]
         return len(gaps) > 1 and sum(gaps) / len(gaps) < -AGREES_CLEARLY_LESS * scatter(gaps) / math.sqrt(len(gaps))
 
     def _is_negative(self, worker: int, since: int) -> bool:
         """The worker's direction is not merely lost in noise: it points the other way."""
-        own = [cosine_W[worker] for step, cosine_W in self._cosine_TW if step >= since]
+        own = [cosine_W[worker] for step, cosine_W, _ in self._cosines if step >= since]
         return len(own) > 1 and sum(own) / len(own) < -scatter(own) / math.sqrt(len(own))
 
     def loss_is_off(self, worker: int, since: int) -> bool:
         """Then its data differ, and UN105 says so."""
         if not self.losses_known:
             return False
-        all_gaps = [gaps_to_others(loss_W)[worker] for _, loss_W in self._loss_TW]
-        gaps = [gap for gap, (step, _) in zip(all_gaps, self._loss_TW, strict=True) if step >= since] or all_gaps
+        all_gaps = [_gap(row, worker) for row in self._losses]
+        gaps = [gap for gap, row in zip(all_gaps, self._losses, strict=True) if row[0] >= since] or all_gaps
         error = 1.25 * scatter(all_gaps) / math.sqrt(len(gaps))
         return abs(median(gaps)) > max(LEAST_LOSS, LOSS_CLEAR * error)
 
@@ -171,3 +178,14 @@ class Gradients:
         if self._opposition is not None and self._opposition.alarmed:
             found["window_cos"] = round(self._opposition.cosine(worker), 4)
         return found
+
+
+def _known(value_W: Floats) -> Sequence[float]:
+    return value_W if None not in value_W else [value for value in value_W if value is not None]  # type: ignore[return-value]
+
+
+def _gap(row: Row, worker: int) -> float:
+    _, value_W, gap_by_worker = row
+    if worker not in gap_by_worker:
+        gap_by_worker[worker] = value_W[worker] - median_of_others(value_W, worker)
+    return gap_by_worker[worker]

@@ -1,13 +1,17 @@
-"""Where in the model something starts: the layer groups of one worker beside those of the others. G = layer groups."""
+"""Where in the model something starts: the layer groups of one worker beside those of the others.
+
+G = layer groups, T = readings, W = workers.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from unisono.history import median, medians_of_others, scatter
-from unisono.records import StepRecord
+from unisono.history import median, median_of_others, scatter
+from unisono.records import FloatRows, Floats, StepRecord
 from unisono.rules._scene import Scene
 
 READINGS = 64
@@ -35,37 +39,50 @@ class Place:
         return f"most in {most} (x{self.ratio:.3g}), least in {least} (x{self.least_ratio:.3g})"
 
 
+Reading: TypeAlias = tuple[int, FloatRows, dict[int, list[float | None]]]
+"""Step, norms, and the gaps that were asked for so far, by worker."""
+
+
 class Profile:
     """The newest norms of all groups and workers."""
 
     def __init__(self) -> None:
-        self._readings: deque[tuple[int, tuple[tuple[float | None, ...], ...]]] = deque(maxlen=READINGS)
+        self._readings: deque[Reading] = deque(maxlen=READINGS)
 
     def add(self, record: StepRecord) -> None:
         if record.norm_GW:
-            self._readings.append((record.step, record.norm_GW))
+            self._readings.append((record.step, record.norm_GW, {}))
 
     def place(self, worker: int, since: int) -> Place | None:
         """Where the worker differs, by its readings since a step; unknown where too few of them were written down."""
-        found = [norm_GW for step, norm_GW in self._readings if step >= since]
-        if len(found) < 3 or len(found[-1]) < 2:
+        found = [reading for reading in self._readings if reading[0] >= since]
+        if len(found) < 3 or len(found[-1][1]) < 2:
             return None
-        gaps_G = [_gaps([norm_GW[group] for norm_GW in found], worker) for group in range(len(found[-1]))]
+        gap_TG = [_gaps(reading, worker) for reading in found]
+        gaps_G = [[gap for gap in gaps if gap is not None] for gaps in zip(*gap_TG, strict=False)]
         known = [(median(gaps), group) for group, gaps in enumerate(gaps_G) if gaps]
-        error = max((1.25 * scatter(gaps) / math.sqrt(len(gaps)) for gaps in gaps_G if gaps), default=0.0)
         if len(known) < 2:
             return None
         known.sort(key=lambda pair: abs(pair[0]))
         (least, other), (most, group) = known[0], known[-1]
         spread = max(ratio for ratio, _ in known) - min(ratio for ratio, _ in known)
-        return Place(group, math.exp(most), other, math.exp(least), spread <= max(LEAST, EVEN * abs(most), 3 * error))
+        even = spread <= max(LEAST, EVEN * abs(most)) or spread <= 3 * max(map(_error, filter(None, gaps_G)))
+        return Place(group, math.exp(most), other, math.exp(least), even)
 
 
-def _gaps(norm_TW: list[tuple[float | None, ...]], worker: int) -> list[float]:
-    """Logarithms of the worker's norm over the median of the others'."""
-    gaps = []
-    for norm_W in norm_TW:
-        known = [norm for norm in norm_W if norm is not None and norm > 0]
-        if len(known) == len(norm_W):
-            gaps.append(math.log(known[worker] / medians_of_others(known)[worker]))
-    return gaps
+def _error(gaps: list[float]) -> float:
+    """Of their median."""
+    return 1.25 * scatter(gaps) / math.sqrt(len(gaps))
+
+
+def _gaps(reading: Reading, worker: int) -> list[float | None]:
+    """For each group the logarithm of the worker's norm over the median of the others'."""
+    _, norm_GW, gaps_by_worker = reading
+    if worker not in gaps_by_worker:
+        gaps_by_worker[worker] = [_gap(norm_W, worker) for norm_W in norm_GW]
+    return gaps_by_worker[worker]
+
+
+def _gap(norm_W: Floats, worker: int) -> float | None:
+    known = [norm for norm in norm_W if norm is not None and norm > 0]
+    return math.log(known[worker] / median_of_others(known, worker)) if len(known) == len(norm_W) else None

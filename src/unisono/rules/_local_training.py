@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from unisono.records import StepRecord
 from unisono.rules._parts import Parts
-from unisono.rules._scene import Scene
 
 EXCUSE = (
     "the workers take steps of their own and their weights become equal again without a synchronised backward pass: "
     "this is local SGD, and differences in between belong to it"
 )
-
-
-def is_declared(scene: Scene) -> bool:
-    """By torch's own tools for it."""
-    hook = scene.fact("model", "comm hook") or ""
-    return scene.fact("model", "averager") == "yes" or "localsgd" in hook.lower().replace("_", "")
 
 
 def is_unsynchronised(record: StepRecord) -> bool:

@@ -49,12 +49,16 @@ class Parts:
         if record.parts > 1:
             self._equal[record.part] = record.step
             self._count = record.parts
-            self._since.add(record.part)
-            self._differing.discard(record.part)
         else:
             self._whole_equal = record.step
-        if self.differed and record.parts > 1 and len(self._since) < record.parts:
-            return False
+        return not self.differed or self._agree_again(record)
+
+    def _agree_again(self, record: StepRecord) -> bool:
+        if record.parts > 1:
+            self._since.add(record.part)
+            self._differing.discard(record.part)
+            if len(self._since) < record.parts:
+                return False
         self._since.clear()
         self._differing.clear()
         self.differed = False

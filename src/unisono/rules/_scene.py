@@ -20,6 +20,9 @@ class Scene:
 
         self.steps = 0
         self.course = Course()
+        self.local_training = False
+        """The job says, by torch's own tools for it, that its workers train on their own and then average weights."""
+
         self._facts: dict[str, FactsRecord] = {}
         self._loaders: dict[str | None, FactsRecord] = {}
         self._places: dict[int, str] = {}
@@ -33,12 +36,15 @@ class Scene:
             self._begin(record)
         elif record.kind == "facts":
             self._facts[record.topic] = record
-            if record.topic == "loader":
+            if record.topic == "model":
+                self.local_training = _declares_local_training(record)
+            elif record.topic == "loader":
                 self._loaders = dict([*self._loaders.items(), (record.same.get("number"), record)][-MOST_LOADERS:])
 
     def _begin(self, attempt: AttemptRecord) -> None:
         self.attempt = attempt
         self.course = Course()
+        self.local_training = False
         self._facts.clear()
         self._loaders.clear()
         known = [worker for worker in attempt.workers if worker.host]
@@ -68,6 +74,11 @@ class Scene:
 
     def where(self, ranks: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._places[rank] for rank in ranks if rank in self._places)
+
+
+def _declares_local_training(facts: FactsRecord) -> bool:
+    hook = facts.same.get("comm hook") or ""
+    return facts.same.get("averager") == "yes" or "localsgd" in hook.lower().replace("_", "")
 
 
 def each(facts: FactsRecord, name: str, world: int) -> tuple[str | None, ...]:

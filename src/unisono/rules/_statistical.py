@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from unisono.records import AttemptRecord, StepRecord
 from unisono.rules._rule import Rule
@@ -24,14 +22,8 @@ class Statistical(Rule):
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
         self.forget()
 
-    def see(self, record: Any, scene: Scene) -> None:
-        """As for any rule; steps, nearly all of what there is to see, the short way."""
-        if record.kind == "step":
-            self.on_step(record, scene)
-        else:
-            super().see(record, scene)
-
     def on_step(self, record: StepRecord, scene: Scene) -> None:
+        """In a calm course, as most steps are, `hear` alone is the same."""
         course = scene.course
         if course.turned and (course.broken or self.forgets_at_jumps):
             self.forget()
@@ -43,16 +35,6 @@ class Statistical(Rule):
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
         raise NotImplementedError
-
-
-def logs(value_W: Sequence[float | None], floor: float = 0.0) -> list[float] | None:
-    """Logarithms, where all values are known, finite and above zero (or raised to a floor above it)."""
-    logs_W = []
-    for value in value_W:
-        if value is None or not math.isfinite(value) or max(value, floor) <= 0:
-            return None
-        logs_W.append(math.log(max(value, floor)))
-    return logs_W if len(logs_W) > 1 else None
 
 
 def new_batches(record: StepRecord) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from unisono.history import LEARNT, median, medians_of_others, scatter
+from unisono.history import LEARNT, median, median_of_others, scatter
 from unisono.records import BatchRecord, Floats, StepRecord
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._statistical import Statistical
@@ -107,7 +107,7 @@ class ToxicBatch(Statistical):
         """Of this worker alone: in a run that falls apart all losses are, and one batch is not to blame."""
         known = [loss or 0.0 for loss in record.loss_W]
         first = median(self._first) if self._first else 0.0
-        others = max(medians_of_others(known)[worker], self._losses.usual)
+        others = max(median_of_others(known, worker), self._losses.usual)
         return known[worker] > LARGE * first > 0 and others < LEARNING * first
 
     def _accuse(self, shock: Shock, scene: Scene) -> None:

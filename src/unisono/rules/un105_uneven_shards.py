@@ -6,8 +6,9 @@ import math
 
 from unisono.history import Peers, median
 from unisono.records import StepRecord
+from unisono.rules._logs import logs
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._statistical import Statistical, batches_known, logs, new_batches
+from unisono.rules._statistical import Statistical, batches_known, new_batches
 
 LARGE_LOSS = math.log(1.1)
 """From here on a worker's loss is a warning; below, a remark."""
@@ -66,22 +67,24 @@ class UnevenShards(Statistical):
         if not new_batches(record):
             return
         # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
-        unequal = len(set(record.samples_W)) > 1
-        self._hear("loss", None if unequal else logs(record.loss_W), record.step)
-        if record.loss_mean is not None and len(self._early) < EARLY:
+        unequal = scene.course.unequal
+        self._hear("loss", None if unequal else scene.course.log_loss_W, record.step)
+        if len(self._early) < EARLY and record.loss_mean is not None:
             self._early.append(record.loss_mean)
         if unequal or "samples" in self._peers:
             self._hear("samples", logs(record.samples_W), record.step)
-        self._hear("length", logs(record.length_W), record.step)
-        self._hear("padding", _all(record.padding_W), record.step)
+        if record.length_W or record.padding_W:
+            self._hear("length", logs(record.length_W), record.step)
+            self._hear("padding", _all(record.padding_W), record.step)
         self._steps += 1
-        was_alarmed, self._alarmed = self._alarmed, any(peers.alarmed for peers in self._peers.values())
+        all_peers = self._peers.values()
+        was_alarmed, self._alarmed = self._alarmed, True in [peers.alarmed for peers in all_peers]
         if self._alarmed and was_alarmed and self._steps % EVERY:
             return
-        apart = [name for name, peers in self._peers.items() if peers.apart()]
+        apart = [name for name, peers in self._peers.items() if peers.apart()] if self._alarmed else []
         if apart:
             self._judge(record, scene, apart[0])
-        elif any(peers.ready for peers in self._peers.values()):
+        elif True in [peers.ready for peers in all_peers]:
             self.passed(record.step)
 
     def _hear(self, name: str, value_W: list[float] | None, step: int) -> None:

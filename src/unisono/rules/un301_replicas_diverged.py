@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.records import AttemptRecord, ReplicasRecord, StepRecord
-from unisono.rules._local_training import EXCUSE, LocalTraining, is_declared
+from unisono.rules._local_training import EXCUSE, LocalTraining
 from unisono.rules._parts import Parts
 from unisono.rules._rule import STATISTICAL, Number, Rule
 from unisono.rules._scene import Scene, minority, opposed, sharing
@@ -73,7 +73,7 @@ class ReplicasDiverged(Rule):
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
-        if "weights" not in record.audits or self._local.recognised or is_declared(scene):
+        if "weights" not in record.audits or self._local.recognised or scene.local_training:
             return
         if record.weights_W:
             self._tell(record, scene)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.records import AttemptRecord, ReplicasRecord, StepRecord, Twins
-from unisono.rules._local_training import EXCUSE, LocalTraining, is_declared, is_unsynchronised
+from unisono.rules._local_training import EXCUSE, LocalTraining, is_unsynchronised
 from unisono.rules._parts import Parts
 from unisono.rules._rule import STATISTICAL, Rule
 from unisono.rules._scene import Scene, minority, opposed, sharing
@@ -87,7 +87,7 @@ class GradientsNotSynchronised(Rule):
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
-        if record.skipped or self._local.recognised or is_declared(scene):
+        if record.skipped or self._local.recognised or scene.local_training:
             return
         if is_unsynchronised(record) and not _equal_all_the_same(record):
             self._look_at_unsynchronised(record, scene)

@@ -67,8 +67,10 @@ class OutlierWorker(Statistical):
         return self._gradients.suspicious
 
     def hear(self, record: StepRecord, scene: Scene) -> None:
-        comparable = len(set(record.samples_W)) <= 1 and new_batches(record) and not scene.course.turmoil
-        if not comparable or not self._gradients.hear(record):
+        course = scene.course
+        if course.unequal or course.turmoil or not new_batches(record):
+            return
+        if not self._gradients.hear(record, course.log_loss_W):
             return
         self._readings += 1
         was_alarmed, self._alarmed = self._alarmed, self._gradients.alarmed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from unisono.history import median, medians_of_others
+from unisono.history import median, median_of_others
 from unisono.records import StepRecord
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._statistical import Statistical
@@ -91,8 +91,8 @@ def _slowest(time_W: tuple[float, ...]) -> Slowest | None:
     # Nobody is far above the others' median who is not far above the fastest.
     if max(time_W) <= SLOW * min(time_W):
         return None
-    worker = max(range(len(time_W)), key=time_W.__getitem__)
-    others = medians_of_others(time_W)[worker]
+    worker = time_W.index(max(time_W))
+    others = median_of_others(time_W, worker)
     return (worker, time_W[worker] / others, time_W[worker] - others) if time_W[worker] > SLOW * others else None
 
 
@@ -100,6 +100,6 @@ def _causes(record: StepRecord, worker: int, rank: int) -> dict[str, float]:
     causes = {"slow-device": 0.5, "slow-loading": 0.4}
     for amount_W in (record.samples_W, record.length_W):
         known = [float(amount) for amount in amount_W if amount is not None]
-        if len(known) == len(amount_W) > 1 and known[worker] > SLOW * medians_of_others(known)[worker]:
+        if len(known) == len(amount_W) > 1 and known[worker] > SLOW * median_of_others(known, worker):
             causes["more-work"] = 0.8
     return causes | ({"extra-work-on-rank-0": 0.6} if rank == 0 else {})
