@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
 LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
+LARGEST = 10**308
 LATEST_TIME = 1e11
 NO_LIST = "should be a list"
 NON_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -83,7 +84,7 @@ def _read_bool(value: Any) -> bool:
 def _read_float(value: Any) -> float:
     if type(value) is float:
         return value
-    if type(value) is int and LEAST_INT <= value <= MOST_INT:
+    if type(value) is int and -LARGEST <= value <= LARGEST:
         return float(value)
     if type(value) is str and value in NON_FINITE:
         return NON_FINITE[value]

@@ -18,8 +18,9 @@ from unisono.evidence.comparison import compare
 from unisono.records import Floats, StepRecord
 from unisono.signals import LocalSignal, RollCall
 
-MATRIX_UP_TO = 8
-"""Above this many workers, pairwise and group-by-worker values are kept only in bursts."""
+MATRIX_UP_TO, MATRIX_IN_BURSTS_UP_TO = 8, 128
+"""Above so many workers, pairwise and group-by-worker values are kept only in bursts, and not at all: with more than 256
+a record would be too long for the run file."""
 
 MATRICES_FIRST, MATRICES_EVERY = 500, 4
 """Outside bursts they are kept at all of the first readings and at every fourth later one: they are most of a file."""
@@ -69,7 +70,7 @@ def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -
 
 def _keeps_matrices(roll: RollCall, memory: Memory, burst: bool) -> bool:
     often = memory.heard < MATRICES_FIRST or memory.heard % MATRICES_EVERY == 0
-    return burst or (often and len(roll.signal_W) <= MATRIX_UP_TO)
+    return len(roll.signal_W) <= (MATRIX_IN_BURSTS_UP_TO if burst else MATRIX_UP_TO * often)
 
 
 def _losses(roll: RollCall) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """Measures of hand-made roll calls."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from unisono.metrics import Memory, measure
+from unisono.groups import MOST_GROUPS
+from unisono.metrics import MATRIX_IN_BURSTS_UP_TO, Memory, measure
+from unisono.records import to_line
+from unisono.runfile._lines import LINE_LIMIT
 from unisono.signals import LocalSignal, RollCall
 
 
@@ -128,6 +132,17 @@ def test_large_worlds_store_no_matrix_outside_bursts():
     assert measured(call).cos_WW == ()
     assert len(measure(call, Memory(), 1, burst=True).cos_WW) == 9
     assert len(measured(call).norm_G) == 1
+
+
+def test_in_the_largest_world_with_matrices_a_record_fits_into_the_run_file():
+    call = roll(torch.randn(MATRIX_IN_BURSTS_UP_TO, 4096))
+    signals = tuple(replace(one, squared_norm_G=one.squared_norm_G * MOST_GROUPS) for one in call.signal_W)
+    call = RollCall(0, signals, call.sketch_WK, call.sketch_WK.expand(MOST_GROUPS, -1, -1))
+    record = measure(call, Memory(), 1, burst=True)
+    assert len(record.cos_GW) == MOST_GROUPS
+    assert len(to_line(record)) < LINE_LIMIT
+    larger = roll(torch.randn(MATRIX_IN_BURSTS_UP_TO + 1, 4096))
+    assert measure(larger, Memory(), 1, burst=True).cos_WW == ()
 
 
 def test_matrices_are_kept_less_often_later():

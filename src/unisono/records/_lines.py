@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from dataclasses import fields
 from itertools import chain
 from operator import attrgetter
@@ -65,14 +66,23 @@ def from_line(text: str) -> Record | None:
 
 def _parsed(text: str) -> Any:
     try:
-        if text.startswith("{"):
-            content, end = _LENIENT.raw_decode(text)
+        with contextlib.suppress(ValueError):
+            content = _LOADS(text)
             # As many colons as keys: the object is flat, and no key was there twice.
-            if len(content) == text.count(":") and text[end:] in ("", "\n"):
+            if type(content) is dict and len(content) == text.count(":"):
                 return content
         return _STRICT.decode(text)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
+
+
+def _fastest() -> Callable[[str], Any]:
+    """That of orjson, which comes with the extra `report`: half the time, a quarter with many workers."""
+    try:
+        from orjson import loads
+    except ImportError:
+        return json.JSONDecoder(parse_constant=_refuse_constant).decode
+    return loads
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -119,7 +129,7 @@ _WORKER_LIST = Codec(
     read=each(_WORKERS.read),
 )
 _FORMS = {kind: Form(cls, {tuple[WorkerFacts, ...]: _WORKER_LIST}) for kind, cls in RECORD_TYPES.items()}
-_LENIENT = json.JSONDecoder(parse_constant=_refuse_constant)
+_LOADS = _fastest()
 _STRICT = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
 _SHAPES = [(f.name, *shape.groups()) for f in fields(StepRecord) if (shape := re.search("_([WG])([WG]?)$", f.name))]
 _of_workers = attrgetter(*(name for name, outer, _ in _SHAPES if outer == "W"))
