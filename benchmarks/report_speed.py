@@ -3,8 +3,8 @@
 python benchmarks/report_speed.py [--short] [--json FILE]
 
 The runs are invented: 100,000 records of 8 workers, of which every 20th is heard (as the default schedule does when a
-reading costs a tenth of a step) or all are, and 2,000 records of 1,024 workers, all heard. The page is made by the command
-itself, in a process of its own. A browser is used where chromium and playwright are there.
+reading costs a tenth of a step) or all are, and 2,000 records of 1,024 workers, all heard. The page is made by the
+command itself, in a process of its own. A browser is used where chromium and playwright are there.
 """
 
 from __future__ import annotations

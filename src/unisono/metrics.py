@@ -19,8 +19,8 @@ from unisono.records import Floats, StepRecord
 from unisono.signals import LocalSignal, RollCall
 
 MATRIX_UP_TO, MATRIX_IN_BURSTS_UP_TO = 8, 128
-"""Above so many workers, pairwise and group-by-worker values are kept only in bursts, and not at all: with more than 256
-a record would be too long for the run file."""
+"""Above so many workers, pairwise and group-by-worker values are kept only in bursts, and not at all: with more than
+256 a record would be too long for the run file."""
 
 MATRICES_FIRST, MATRICES_EVERY = 500, 4
 """Outside bursts they are kept at all of the first readings and at every fourth later one: they are most of a file."""
