@@ -49,7 +49,6 @@ HERO = "sign-flip"
 """The README's picture: a fault of the lab that no loss curve shows."""
 
 CHROMIUM = "/usr/bin/chromium"
-COLOURS = 256
 
 
 def main():
@@ -116,8 +115,7 @@ def opened(run, tab):
 
 
 def saved(part, name):
-    picture = Image.open(io.BytesIO(part.screenshot())).convert("RGB")
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)
+    Image.open(io.BytesIO(part.screenshot())).convert("RGB").save(PICTURES / name, optimize=True)
 
 
 HEAD = """\

@@ -37,6 +37,14 @@ def _put_in_place(temporary: Path, final: Path) -> None:
     temporary.replace(final)
 
 
+def output_beside(run: Path, target: str | os.PathLike[str]) -> Path:
+    """The same as `output_path`, and refuses the file that holds the run."""
+    path = output_path(target)
+    if path == run.resolve():
+        raise UserError(f"A new file should not replace its run. Found `{path}` as both. Name another file.")
+    return path
+
+
 def output_path(target: str | os.PathLike[str]) -> Path:
     """Where `target` really is; links are followed. Raises `UserError` if no file can be put there."""
     if not os.fspath(target):

@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from unisono.atomic import output_path, whole_file
+from unisono.atomic import output_beside, whole_file
 from unisono.errors import UserError
 from unisono.records import StepRecord
 from unisono.runfile import Run
@@ -33,7 +32,7 @@ def export_csv(run: Run, file: str | os.PathLike[str]) -> None:
     """Write the table as CSV, without the matrices and layer groups."""
     steps = run.timeline()
     columns = list(_flat_columns(steps))
-    target = _output_beside(run, file)
+    target = output_beside(run.path, file)
     with whole_file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as output:
         table = csv.writer(output)
         table.writerow(column.name for column in columns)
@@ -52,7 +51,7 @@ def export_parquet(run: Run, file: str | os.PathLike[str]) -> None:
     steps = run.timeline()
     columns = [*_flat_columns(steps), *map(_nested_column, NESTED)]
     arrays = {column.name: pa.array(map(column.value, steps), _arrow_type(pa, column.hint)) for column in columns}
-    with whole_file(_output_beside(run, file)) as temporary:
+    with whole_file(output_beside(run.path, file)) as temporary:
         parquet.write_table(pa.table(arrays), temporary)
 
 
@@ -87,10 +86,3 @@ def _arrow_type(pa: Any, hint: Any) -> Any:
         return pa.list_(_arrow_type(pa, get_args(hint)[0]))
     plain_type = get_args(hint)[0] if get_args(hint) else hint
     return {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}[plain_type]
-
-
-def _output_beside(run: Run, file: str | os.PathLike[str]) -> Path:
-    path = output_path(file)
-    if path == run.path.resolve():
-        raise UserError(f"An export should not replace its run. Found `{path}` as both. Name another file.")
-    return path

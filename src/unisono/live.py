@@ -72,7 +72,7 @@ class LiveDiagnosis:
         if not grave:
             return "nothing suspicious was found"
         codes = ", ".join(f"{finding.code} {finding.slug}" for finding in grave)
-        return f"found: {codes}. Read: unisono diagnose"
+        return f"found: {codes}"
 
     def _say(self, finding: Finding) -> None:
         self._told += finding.at_least("warning")

@@ -110,8 +110,11 @@ class RunLog:
             self._console.say(line)
         if summary.steps:
             self._console.say(self.diagnosis.verdict())
+        place = short(self.run_dir)
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
-        self._console.say(f"recorded in {short(self.run_dir)}{dropped}")
+        found = any(finding.at_least("warning") for finding in self.diagnosis.findings)
+        look = f"; look at it with: unisono diagnose {place}" if found else ""
+        self._console.say(f"recorded in {place}{dropped}{look}")
         self._feed.close(self.diagnosis.verdict())
 
 

@@ -56,7 +56,7 @@ def test_a_fault_is_named_with_ranks_and_steps(capsys):
     code, out, _ = diagnose(capsys, "run/run.jsonl")
     lines = out.splitlines()
     assert code == 0
-    assert lines[0] == "1 critical finding, healthy up to step 39"
+    assert lines[0] == "1 critical finding, nothing wrong seen up to step 39"
     assert " ".join(lines[2].split()) == "UN101 Several workers load the same data ranks 1, 3 since step 40"
     assert lines[-1] == "more: unisono explain UN101"
 
@@ -107,7 +107,7 @@ def test_json_stays_strict_with_numbers_that_are_not_finite(capsys, monkeypatch)
 def test_markdown_is_for_pasting(capsys):
     write("run", shared=(1, 3))
     out = diagnose(capsys, "run", "--markdown")[1]
-    assert out.startswith("### unisono: 1 critical finding, healthy up to step 39\n")
+    assert out.startswith("### unisono: 1 critical finding, nothing wrong seen up to step 39\n")
     assert "**UN101 Several workers load the same data** (critical; ranks 1, 3, since step 40)" in out
 
 

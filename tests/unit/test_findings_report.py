@@ -93,11 +93,19 @@ def test_a_resolved_finding_says_when_it_was(first, last, words):
     ("findings", "verdict", "text"),
     [
         ((), "healthy", "healthy: 3,000 steps, 4 workers, 2 checks passed"),
-        ((found(),), "critical", "1 critical finding, healthy up to step 39"),
-        ((found(), found(severity="warning")), "critical", "1 critical and 1 warning findings, healthy up to step 39"),
+        ((found(),), "critical", "1 critical finding, nothing wrong seen up to step 39"),
+        (
+            (found(), found(severity="warning")),
+            "critical",
+            "1 critical and 1 warning findings, nothing wrong seen up to step 39",
+        ),
         ((found(severity="info"),), "info", "healthy: 3,000 steps, 4 workers, 1 check passed"),
         ((found(state="resolved"),), "healthy", "healthy again: 1 critical finding resolved, 3,000 steps"),
-        ((found(severity="warning"), found(state="resolved")), "warning", "1 warning finding, healthy up to step 39"),
+        (
+            (found(severity="warning"), found(state="resolved")),
+            "warning",
+            "1 warning finding, nothing wrong seen up to step 39",
+        ),
     ],
 )
 def test_the_verdict_is_that_of_the_gravest_open_finding(findings, verdict, text):

@@ -194,7 +194,7 @@ def test_a_finding_is_told_also_when_no_step_follows(console, monkeypatch):
 def test_the_verdict_names_what_is_grave(diagnosis):
     assert diagnosis.verdict() == "nothing suspicious was found"
     diagnosis.tell()
-    assert diagnosis.verdict() == "found: UN101 a-fault, UN405 a-fault. Read: unisono diagnose"
+    assert diagnosis.verdict() == "found: UN101 a-fault, UN405 a-fault"
 
 
 def test_with_real_rules_a_missing_worker_is_found_and_can_be_ignored(console):

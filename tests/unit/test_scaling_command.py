@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from unisono import cli
-from unisono.commands.scaling import _caution
 from unisono.finding import Finding
 from unisono.records import AttemptRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.report.scaling import Estimate, Outlook
 from unisono.report.scaling_plot import draw
+from unisono.report.scaling_text import caution
 from unisono.runfile import RunWriter
 
 NOISE_SCALE = 20
@@ -136,7 +136,7 @@ def test_numbers_taken_with_a_fault_are_called_so(tmp_path, capsys):
 def test_which_faults_call_for_care(severity, state, steps, told):
     finding = Finding("UN301", "", "", severity, state, *steps, (), (), "", {}, (), (), None)
     found = Outlook(4, 100, 100, 199, None, Estimate(0.1, 0.1, 0.1))
-    assert bool(_caution(found, [finding])) is told
+    assert bool(caution(found, [finding])) is told
 
 
 @pytest.mark.parametrize(("name", "start"), [("plot.svg", b"<?xml"), ("plot.PNG", b"\x89PNG")])

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from unisono.atomic import output_path, whole_file
+from unisono.atomic import output_beside, whole_file
 from unisono.errors import UserError
 from unisono.report.close_look import look_closely
 from unisono.report.comparison import Comparison, compare
@@ -50,7 +50,8 @@ def _drawn(args: argparse.Namespace) -> Comparison:
     from unisono.report.page.comparison_page import render_comparison
     from unisono.report.page.timeline import Timeline
 
-    output_path(args.out)  # before the work, so that a wrong name is told at once
+    for run in (args.first, args.second):
+        output_beside(locate(run), args.out)  # before the work, so that a wrong name is told at once
     first, second = Timeline(), Timeline()
     comparison = compare(look_closely(args.first, first.see), look_closely(args.second, second.see))
     with whole_file(args.out) as temporary:

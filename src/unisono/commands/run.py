@@ -176,6 +176,8 @@ def prepare(request: Request, environment: Mapping[str, str]) -> dict[str, str]:
     prepared = dict(environment)
     if environment.get("UNISONO", "").lower() == "off":
         return prepared
+    if environment.get(sinks.VARIABLE) and "--sink" not in request.options:
+        sinks.checked(environment[sinks.VARIABLE])
     prepared["UNISONO_AUTO"] = "1"
     prepared["PYTHONPATH"] = with_startup(environment.get("PYTHONPATH", ""))
     for name, value in request.options.items():

@@ -18,7 +18,7 @@ from unisono.report.lookthrough import look_through
 from unisono.report.lost_work import Loss, Timesheet, lost_work
 from unisono.report.scaling import TIMES, Outlook, Readings, outlook
 from unisono.report.scaling_plot import check_target, draw
-from unisono.report.scaling_text import as_text, lost_as_text
+from unisono.report.scaling_text import as_text, caution, lost_as_text
 from unisono.report.screen import lines_of, width
 
 
@@ -68,17 +68,10 @@ def _as_text(found: Outlook | None, missing: str, losses: Sequence[Loss], findin
     columns = width()
     parts = ["\n".join(lines_of(f"No estimate: {missing}.", columns)) if found is None else as_text(found, columns)]
     if found is not None:
-        parts += ["\n".join(lines_of(caution, columns)) for caution in _caution(found, findings)]
+        parts += ["\n".join(lines_of(caution, columns)) for caution in caution(found, findings)]
     if losses:
         parts.append("Time of all workers in steps with a finding:\n" + lost_as_text(losses, columns))
     return "\n\n".join(parts)
-
-
-def _caution(found: Outlook, findings: Sequence[Finding]) -> list[str]:
-    begun = [one for one in findings if one.at_least("warning") and one.first_step <= found.last_step]
-    codes = [one.code for one in begun if one.state == "open" or one.last_step >= found.first_step]
-    told = "was measured with a fault in the run, and may be different without it"
-    return [f"With care: this {told} ({', '.join(codes)})."] if codes else []
 
 
 def _as_dict(found: Outlook | None, missing: str, losses: Sequence[Loss]) -> dict[str, Any]:

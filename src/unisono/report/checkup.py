@@ -75,7 +75,7 @@ class Checkup:
 
     def _healthy_until(self) -> str:
         last = self.last_healthy_step
-        return "wrong from the first step" if last is None else f"healthy up to step {last:,}"
+        return "wrong from the first step" if last is None else f"nothing wrong seen up to step {last:,}"
 
     def _extent(self, healthy: str = "") -> str:
         passed = sum(state == "passed" for state in self.checks.values())

@@ -101,14 +101,14 @@ def _repeated(finding: Finding, times: Timesheet) -> Known | None:
     if not times.copies:
         return None
     share = times.copies / times.workers
-    return Known(share, f"{100 * share:.0f} % lost: {times.copies} of {times.workers} workers repeated another's batch")
+    return Known(share, f"{100 * share:.3g} % lost: {times.copies} of {times.workers} workers repeated another's batch")
 
 
 def _worker_off(finding: Finding, times: Timesheet) -> Known | None:
     if not finding.ranks or not times.workers:
         return None
     share = min(1.0, len(finding.ranks) / times.workers)
-    return Known(share, f"at least {100 * share:.0f} % lost, that of {spoken(finding.ranks)}; the rest is in doubt")
+    return Known(share, f"at least {100 * share:.3g} % lost, that of {spoken(finding.ranks)}; the rest is in doubt")
 
 
 def _waited(finding: Finding, times: Timesheet) -> Known | None:
@@ -116,7 +116,7 @@ def _waited(finding: Finding, times: Timesheet) -> Known | None:
     if not isinstance(lost, float) or not seconds:
         return None
     share = min(1.0, lost / seconds)
-    return Known(share, f"{100 * share:.0f} % lost: all workers waited for {spoken(finding.ranks)}")
+    return Known(share, f"{100 * share:.3g} % lost: all workers waited for {spoken(finding.ranks)}")
 
 
 KNOWN: dict[str, Callable[[Finding, Timesheet], Known | None]] = {

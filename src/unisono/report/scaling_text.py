@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from unisono.finding import Finding
 from unisono.report.lost_work import Loss, spoken_time
 from unisono.report.scaling import TIMES, Estimate, Outlook
 from unisono.report.screen import lines_of
@@ -42,6 +43,14 @@ def verdict(outlook: Outlook) -> str:
     return (
         f"{opinion}: twice as many would need {_percent(steps)} of the steps and {_percent(time)} of the worker-time."
     )
+
+
+def caution(found: Outlook, findings: Sequence[Finding]) -> list[str]:
+    """Where a fault was there while it was measured."""
+    begun = [one for one in findings if one.at_least("warning") and one.first_step <= found.last_step]
+    codes = [one.code for one in begun if one.state == "open" or one.last_step >= found.first_step]
+    told = "was measured with a fault in the run, and may be different without it"
+    return [f"With care: this {told} ({', '.join(codes)})."] if codes else []
 
 
 def lost_as_text(losses: Sequence[Loss], width: int = 80) -> str:

@@ -49,7 +49,13 @@ def settled(values: Sequence[float | None]) -> float | None:
 
 def _cell(values: Sequence[float | None], bars: int) -> str:
     mean = settled(values)
-    return "-" if mean is None else f"{mean:>7.3g} {sparkline(_known(values), bars) if bars else ''}"
+    return "-" if mean is None else f"{_short(mean):>7} {sparkline(_known(values), bars) if bars else ''}"
+
+
+def _short(number: float) -> str:
+    """Seven characters at most: three digits, or two where a sign and an exponent need the room."""
+    text = f"{number:.3g}"
+    return text if len(text) <= 7 else f"{number:.1e}" if abs(number) < 1e-3 else f"{number:.2g}"
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

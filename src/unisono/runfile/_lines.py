@@ -43,7 +43,10 @@ def unreadable(path: Path, error: Exception) -> RunFileError:
 def _nothing_there(path: Path) -> str:
     if not path.exists():
         return f"A run should be a directory or its {RUN_FILE}. Found nothing at `{path}`. Check the path."
-    hint = f"Did you mean `{path / 'latest'}`?" if (path / "latest" / RUN_FILE).exists() else "Check the path."
+    inside = sorted(
+        (file.parent for file in path.glob(f"*/{RUN_FILE}")), key=lambda run: (run.name != "latest", run.name)
+    )
+    hint = f"Did you mean `{inside[0]}`?" if inside else "Check the path."
     return f"A run directory should hold {RUN_FILE}. Found none in `{path}`. {hint}"
 
 

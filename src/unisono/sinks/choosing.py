@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from unisono.console import Console
 from unisono.errors import UserError
 from unisono.sinks.mlflow import MLflow
 from unisono.sinks.opentelemetry import OpenTelemetry
@@ -25,9 +26,18 @@ def chosen(sinks: str | Sink | Sequence[str | Sink] | None, environment: str) ->
     """What `attach` was given and what the environment holds, each once."""
     given = [sinks] if isinstance(sinks, str | Sink) else list(sinks or ())
     wanted: list[Sink] = []
-    for one in [*given, environment]:
+    for one in given:
         wanted += [one] if isinstance(one, Sink) else read(one)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(dict.fromkeys([*wanted, *_read_environment(environment)]))
+
+
+def _read_environment(text: str) -> list[Sink]:
+    """A mistake in a variable must not keep unisono from listening."""
+    try:
+        return read(text)
+    except UserError as error:
+        Console().complain(f"{VARIABLE} is passed over ({error})")
+        return []
 
 
 def checked(text: str) -> str:
@@ -62,7 +72,9 @@ def _read_one(text: str) -> Sink:
 
 def _option(sink: str, known: dict[str, Field[Any]], pair: str) -> tuple[str, Any]:
     name, _, value = pair.partition("=")
-    if name not in known or not value:
+    if name in known and not value:
+        raise UserError(f"`{name}` of the sink `{sink}` needs a value. Found none. Write: {sink}:{name}=VALUE")
+    if name not in known:
         raise UserError(
             f"the sink `{sink}` takes the options {', '.join(known)}. Found `{name}`. "
             f"Write: {sink}:{next(iter(known))}=VALUE"

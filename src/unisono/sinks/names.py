@@ -31,7 +31,7 @@ METRICS_W = {
 """One value a worker. Pairs of workers stay in the run file."""
 
 STEP = "step"
-STEP_MEANING = "The step the numbers belong to"
+STEP_MEANING = "The newest step; numbers of gradients are those of the newest reading"
 
 MANUALS = {
     "loss_std": "sys/loss_dispersion_std",

@@ -15,7 +15,7 @@ from unisono.errors import UserError
 from unisono.finding import SEVERITIES, Finding
 from unisono.report.checkup import strict
 from unisono.sinks.sink import OpenSink, Reading, Run, Sink
-from unisono.sinks.words import headline, sentence
+from unisono.sinks.words import circumstances, headline
 from unisono.terminal import plain
 
 TIMEOUT = 2.0
@@ -59,8 +59,7 @@ class _Poster(OpenSink):
 
     def finding(self, finding: Finding) -> None:
         if finding.at_least(self._least):
-            text = f"{headline(finding)}\n{sentence(finding)}\nrun: {plain(self._run)}"
-            self._post({"run": self._run, "finding": strict(finding.as_dict()), "text": text})
+            self._post({"run": self._run, "finding": strict(finding.as_dict()), "text": _text(finding, self._run)})
 
     def close(self, verdict: str) -> None:
         """Nor about the end of a run."""
@@ -81,6 +80,17 @@ class _Poster(OpenSink):
             # Some of these quote the address.
             reason = getattr(error, "reason", error)
             raise ConnectionError(f"{self._host} cannot be reached: {type(reason).__name__}") from None
+
+
+def _text(finding: Finding, run: str) -> str:
+    """For chats, which show nothing else."""
+    lines = [
+        headline(finding),
+        circumstances(finding),
+        *(f"next: {remedy}" for remedy in finding.remedies[:1]),
+        f"run: {run}",
+    ]
+    return "\n".join(map(plain, lines))
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -15,9 +15,14 @@ def headline(finding: Finding) -> str:
 
 
 def sentence(finding: Finding) -> str:
-    """Severity, what, who, since when and why, in one line."""
-    where = ", ".join(part for part in (spoken_ranks(finding), spoken_steps(finding)) if part)
-    return plain(f"{finding.severity}: {finding.title} ({where}): {likely(finding)}")
+    """What, how grave, who, since when and why, in one line."""
+    return plain(f"{finding.title}, {circumstances(finding)}")
+
+
+def circumstances(finding: Finding) -> str:
+    """The same without what."""
+    where = ", ".join(part for part in (finding.severity, spoken_ranks(finding), spoken_steps(finding)) if part)
+    return plain(f"{where}: {likely(finding)}")
 
 
 def lines(finding: Finding) -> list[str]:

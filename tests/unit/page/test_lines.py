@@ -63,6 +63,19 @@ def test_what_is_not_known_or_not_finite_is_left_out():
     assert timeline(records).line("loss").is_empty
 
 
+def test_steps_without_a_finite_number_are_counted_and_leave_a_gap():
+    nan = float("nan")
+    line = timeline([*losses([1.0, 2.0]), *losses([nan, nan], first=2), *losses([3.0], first=4)]).line("loss")
+    assert line.broken == 2
+    assert np.isnan(line.mean_T).tolist() == [False, False, True, True, False]
+    assert line.finite().step_T.tolist() == [0, 1, 4]
+
+
+def test_the_norm_of_the_mean_is_no_worker():
+    line = timeline([record(0, heard=True, loss_W=(1.0, 1.0), norm_W=(3.0, 4.0), grad_norm=2.0)]).line("norm")
+    assert (line.low_T[0], line.mean_T[0], line.high_T[0]) == (3, 2, 4)
+
+
 def test_a_new_attempt_takes_the_place_of_later_steps():
     first = losses([1.0] * 100)
     line = timeline([*first, *losses([5.0] * 20, attempt=2, first=50)]).line("loss")

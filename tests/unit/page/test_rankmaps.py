@@ -87,7 +87,21 @@ def test_sums_of_few_readings_are_left_out():
         fields = {"window_start": 0, "window_steps": number + 1, "window_cos_W": (float(number), 0.0)}
         found.see(step(number, heard=True, loss_W=(1.0, 1.0), norm_W=(1.0, 1.0), **fields))
     assert found.map("window").filled()[0, -1] == 9
-    assert found.map("window").filled()[0, 0] == 7
+    assert np.isnan(found.map("window").filled()[0, :7]).all()
+    assert found.map("window").filled()[0, 7] == 7
+
+
+def test_directions_that_are_no_longer_known_do_not_keep_their_colour():
+    found = Timeline()
+    for number in range(20):
+        known = {"window_start": 0, "window_steps": number + 1, "window_cos_W": (0.5, 0.5), "cos_W": (0.5, 0.5)}
+        unknown = {"cos_W": (None, None)}
+        fields = known if number < 15 else unknown
+        found.see(step(number, heard=True, loss_W=(1.0, 1.0), norm_W=(1.0, 1.0), **fields))
+    for name in ("cos", "window"):
+        value_RT = found.map(name).filled()
+        assert (value_RT[:, 14] == 0.5).all()
+        assert np.isnan(value_RT[:, 15:]).all(), name
 
 
 def test_when_the_number_of_workers_changes_the_map_begins_anew():

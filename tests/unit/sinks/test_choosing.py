@@ -40,8 +40,8 @@ def test_several_are_read():
     [
         ("tensorbord", "one of tensorboard, wandb, mlflow, prometheus, opentelemetry, webhook. Found `tensorbord`"),
         ("prometheus:prt=1", "takes the options textfile, port. Found `prt`"),
-        ("prometheus:port", "takes the options textfile, port. Found `port`"),
-        ("prometheus:port=", "takes the options textfile, port. Found `port`"),
+        ("prometheus:port", "needs a value"),
+        ("prometheus:port=", "needs a value"),
         ("prometheus:port=http", "should be a whole number. Found `http`"),
         ("prometheus:port=70000", "from 1 to 65535. Found 70000"),
         ("webhook", "needs `url`"),
@@ -110,3 +110,8 @@ def test_sinks_are_reached_from_the_package_and_import_nothing_of_others():
     code = f"import sys, unisono; unisono.sinks.TensorBoard(); print([p for p in {packages} if p in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_mistake_in_the_environment_does_not_keep_unisono_from_listening(capsys):
+    assert chosen(["tensorboard"], "nonsense") == (TensorBoard(),)
+    assert "UNISONO_SINKS is passed over" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_findings_and_the_verdict_are_tags(sink):
     the_run = mlflow.start_run()
     elsewhere(sink.finding, finding(why="x" * 10_000))
     elsewhere(sink.close, "found: UN101 duplicated-data")
-    assert tags(the_run)["unisono.UN101"].startswith("critical: Several workers load the same data (ranks 1, 3")
+    assert tags(the_run)["unisono.UN101"].startswith("Several workers load the same data, critical, ranks 1, 3")
     assert len(tags(the_run)["unisono.UN101"]) == 5_000
     assert tags(the_run)["unisono.verdict"] == "found: UN101 duplicated-data"
 

@@ -112,8 +112,8 @@ def test_findings_are_alerts_and_stand_in_the_summary(started, sink):
     assert len(alert.title) < 64
     assert "pass rank= to the sampler" in alert.text
     summary = wandb_file.summary(path)
-    assert summary["unisono/UN101"].startswith("critical: Several workers")
-    assert summary["unisono/UN405"].startswith("info: ")
+    assert summary["unisono/UN101"].startswith("Several workers")
+    assert summary["unisono/UN405"].startswith("Several workers load the same data, info, ")
     assert summary["unisono/verdict"] == "found: UN101 duplicated-data"
 
 

@@ -25,7 +25,7 @@ def test_a_finding_is_posted_as_json(server, tmp_path):
     assert content["finding"]["code"] == "UN101"
     assert content["finding"]["ranks"] == [1, 3]
     assert content["finding"]["evidence"] == {"cosine": "nan"}
-    assert content["text"].startswith("UN101 Several workers load the same data\ncritical: ")
+    assert content["text"].startswith("UN101 Several workers load the same data\ncritical, ranks 1, 3, since step 3: ")
 
 
 def test_numbers_and_the_end_of_a_run_are_not_posted(server, tmp_path):
@@ -89,4 +89,4 @@ def test_every_name_arrives_as_it_is(server, tmp_path, payload):
     [content] = sent(server)
     assert content["run"] == payload
     assert content["finding"]["title"] == content["finding"]["why"] == payload
-    assert content["text"].count("\n") == 2
+    assert content["text"].count("\n") == 3

@@ -16,7 +16,13 @@ TIME_LINES: tuple[Chart, ...] = (
     FindingsLane(),
     LineChart("loss", "Loss", f"{BAND}"),
     LineChart("loss_std", "Loss dispersion", f"How far the workers' losses lie apart (standard deviation). {EXTREMES}"),
-    LineChart("norm", "Gradient norm", "Line: norm of the mean gradient. Band: the smallest and the largest worker's."),
+    LineChart(
+        "norm",
+        "Gradient norm",
+        "Line: norm of the mean gradient, which is shorter than the workers' own where they disagree. Band: the "
+        "smallest and the largest worker's.",
+        line_is="of the mean",
+    ),
     LineChart(
         "norm_cv", "Norm dispersion", f"How far the workers' norms lie apart, relative to their mean. {EXTREMES}"
     ),
@@ -26,6 +32,7 @@ TIME_LINES: tuple[Chart, ...] = (
         "Solid line: mean cosine between pairs of workers. Dashed: what the noise scale predicts. Band: each worker "
         "against all others.",
         expected="cos_expected",
+        line_is="mean of pairs",
         may_be_logarithmic=False,
     ),
     LineChart("seconds", "Time per step", f"In seconds. {BAND}", unit=" s"),
@@ -55,13 +62,14 @@ RANK_MAPS: tuple[Chart, ...] = (
         "map-norm",
         "Gradient norm of each worker",
         "doublings",
-        "How often the norm doubles from the workers' median to this worker's.",
+        "Blue: shorter than the workers' median, orange: longer. Counted in doublings: 1 is twice as long, -1 half as "
+        "long.",
         ends=("{1:.3g} times shorter", "{1:.3g} times longer"),
     ),
     RankMapChart(
         "map-loss",
         "Loss of each worker",
-        "beside the median",
+        "minus the median",
         "Each worker's loss minus the workers' median at the same step.",
         ends=("-{0:g} below", "+{0:g} above"),
     ),
@@ -75,6 +83,7 @@ PAIRS: tuple[Chart, ...] = (
         "cosine",
         ends=("-{0:g}: opposite", "+{0:g}: the same direction"),
         rows=lambda snapshot: snapshot.cos_WW,
+        least=1.0,
         largest=1.0,
     ),
 )
@@ -93,10 +102,11 @@ LAYERS: tuple[Chart, ...] = (
     SnapshotMap(
         "layers-norm",
         "Norm, layer by layer",
-        "How often the norm of the group doubles from the workers' median to this worker's.",
+        "Norm of each group of layers: blue is shorter than the workers' median, orange longer. Counted in doublings.",
         "doublings",
         ends=("{1:.3g} times shorter", "{1:.3g} times longer"),
         rows=lambda snapshot: snapshot.norm_GW,
+        measure="Norms",
         prepared=beside_the_median,
         less_is_orange=False,
         by_layer=True,

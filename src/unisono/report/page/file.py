@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from os import PathLike
 
-from unisono.atomic import output_path, whole_file
+from unisono.atomic import output_beside, whole_file
 from unisono.report.page.drawing import Drawing
 from unisono.report.page.frame import filled, self_contained
 from unisono.report.page.html import Html
 from unisono.report.page.slots import frames, words
 from unisono.report.page.story import Story, read_story
+from unisono.runfile._lines import locate
 
 
 def write_report(run: str | PathLike[str], target: str | PathLike[str]) -> Story:
     """Reads a run and puts its page in place, whole or not at all. Raises `UserError` where that is not possible."""
-    output_path(target)  # before the work, so that a wrong name is told at once
+    output_beside(locate(run), target)  # before the work, so that a wrong name is told at once
     story = read_story(run)
     with whole_file(target) as temporary:
         temporary.write_text(render(story), "utf-8")

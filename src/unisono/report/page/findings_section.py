@@ -18,7 +18,8 @@ def verdict(story: Story) -> Html:
     leading = next((finding for finding in checkup.findings if finding.at_least("warning")), None)
     named = f"<p>{text(leading.title)}{_on(leading)}.</p>" if leading is not None else ""
     said = f'<p class="large">{text(sentence(checkup.verdict_text))}</p>'
-    return f'<div class="verdict {text(checkup.verdict)}">{said}{named}</div>'
+    nothing = checkup.verdict == "healthy" and "passed" not in checkup.checks.values()
+    return f'<div class="verdict {"unknown" if nothing else text(checkup.verdict)}">{said}{named}</div>'
 
 
 def headlines(story: Story) -> Html:
@@ -110,7 +111,7 @@ def _effective(story: Story) -> tuple[str, str, str]:
     if line.is_empty:
         return name, "-", "no gradients of two or more workers were heard"
     found = story.outlook()
-    worth = float(line.mean_T[-1]) if found is None else found.effective_workers(workers).value
+    worth = float(line.finite().mean_T[-1]) if found is None else found.effective_workers(workers).value
     words = f"a step of all is worth {worth:.2g} steps of one worker alone"
     doubtful = story.checkup().verdict == "critical"
     return name, f"{worth:.2g} of {workers}", words + "; measured with a fault in the run" * doubtful
@@ -138,7 +139,7 @@ def _lost(story: Story) -> tuple[str, str, str]:
 def _steps(story: Story) -> tuple[str, str, str]:
     checkup = story.checkup()
     words = f"of {count(checkup.workers, 'worker')}; gradients heard at {story.heard:,} of them"
-    return "Steps", f"{checkup.steps:,}", words
+    return "Steps recorded", f"{checkup.steps:,}", words
 
 
 def _cost(story: Story) -> tuple[str, str, str]:

@@ -30,16 +30,22 @@ LINES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Stretches in which something was known."""
+    """Stretches in which something was known; NaN where it was no finite number."""
 
     step_T: Array
     mean_T: Array
     low_T: Array
     high_T: Array
+    broken: int
+    """Steps at which it was no finite number."""
 
     @property
     def is_empty(self) -> bool:
-        return not len(self.step_T)
+        return not np.isfinite(self.mean_T).any()
+
+    def finite(self) -> Line:
+        known = np.isfinite(self.mean_T)
+        return Line(self.step_T[known], self.mean_T[known], self.low_T[known], self.high_T[known], self.broken)
 
 
 class Lines:
@@ -50,6 +56,7 @@ class Lines:
         self._high_LT = np.full(shape, -np.inf)
         self._sum_LT = np.zeros(shape)
         self._count_LT = np.zeros(shape)
+        self._broken_LT = np.zeros(shape)
 
     def restart(self, step: int) -> None:
         """A new attempt takes the place of all that was done from its first step on."""
@@ -58,7 +65,10 @@ class Lines:
             self.stretches.begin(step)
         self._clear(left)
 
-    def add(self, name: str, step_N: Array, value_N: Array, value_NW: Array | None) -> None:
+    def add(self, name: str, step_N: Array, value_N: Array, value_NW: Array | None, broken_N: Array) -> None:
+        """
+        :param broken_N: Where the value was measured, and is no finite number.
+        """
         line, place_N = list(LINES).index(name), self.stretches.places(step_N)
         inside = value_N[:, None] if value_NW is None else value_NW
         finite = np.isfinite(inside)
@@ -67,6 +77,7 @@ class Lines:
         known = np.isfinite(value_N)
         np.add.at(self._sum_LT[line], place_N[known], value_N[known])
         np.add.at(self._count_LT[line], place_N[known], 1)
+        np.add.at(self._broken_LT[line], place_N[broken_N], 1)
 
     def make_room(self, step: int) -> None:
         for _ in range(self.stretches.reach(step)):
@@ -74,19 +85,21 @@ class Lines:
             self._high_LT = _halved(self._high_LT, -np.inf, np.maximum)
             self._sum_LT = _halved(self._sum_LT, 0, np.add)
             self._count_LT = _halved(self._count_LT, 0, np.add)
+            self._broken_LT = _halved(self._broken_LT, 0, np.add)
 
     def line(self, name: str) -> Line:
         line, count = list(LINES).index(name), self.stretches.count
-        known = np.flatnonzero(self._count_LT[line, :count])
-        mean_T = self._sum_LT[line, known] / self._count_LT[line, known]
-        # A mean of the workers' values may be known where they themselves are not.
-        low_T = np.minimum(self._low_LT[line, known], mean_T)
-        high_T = np.maximum(self._high_LT[line, known], mean_T)
-        return Line(self.stretches.centres()[known], mean_T, low_T, high_T)
+        count_T, broken_T = self._count_LT[line, :count], self._broken_LT[line, :count]
+        known = np.flatnonzero(count_T + broken_T)
+        mean_T = self._sum_LT[line, known] / np.where(count_T[known] > 0, count_T[known], np.nan)
+        low_T, high_T = self._low_LT[line, known], self._high_LT[line, known]
+        # The workers' values may not be known where their mean is.
+        low_T, high_T = np.where(np.isfinite(low_T), low_T, mean_T), np.where(np.isfinite(high_T), high_T, mean_T)
+        return Line(self.stretches.centres()[known], mean_T, low_T, high_T, int(broken_T.sum()))
 
     def _clear(self, left: int) -> None:
         self._low_LT[:, left:], self._high_LT[:, left:] = np.inf, -np.inf
-        self._sum_LT[:, left:], self._count_LT[:, left:] = 0, 0
+        self._sum_LT[:, left:], self._count_LT[:, left:], self._broken_LT[:, left:] = 0, 0, 0
 
 
 def _halved(value_LT: Array, empty: float, combine: np.ufunc) -> Array:

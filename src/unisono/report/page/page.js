@@ -2,9 +2,10 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  let charts = null, views = [], structure = "", extent = [0, 1], readings = [], version = "", following = "";
+  let charts = null, views = [], structure = "", extent = [0, 1], readings = [], version = "", following = "", moved = false;
 
   async function draw(drawn) {
+    const seen = charts && looked();
     for (const view of views) view.clear();
     if (charts) Bokeh.documents.splice(Bokeh.documents.indexOf(charts), 1);
     views = await Bokeh.embed.embed_items(drawn.docs, drawn.items);
@@ -13,19 +14,39 @@
     paint(dark.matches);
     note(drawn);
     choose(drawn.reading);
+    if (seen) look(seen);
+    for (const chart of document.querySelectorAll(".chart")) leaveOut(chart);
     document.body.dataset.ready = "true";
   }
 
+  // Charts cannot be worked with a keyboard, so they are no stop on its way; their numbers are in the tables.
+  function leaveOut(element) {
+    for (const one of [element, ...element.querySelectorAll("*")]) {
+      if (one.hasAttribute("tabindex")) one.tabIndex = -1;
+      if (one.shadowRoot) for (const child of one.shadowRoot.children) leaveOut(child);
+    }
+  }
+
+  // Where the reader is: the zoom and the reading, unless they are the usual ones.
+  function looked() {
+    const steps = charts.get_model_by_name("steps"), place = Number(byId("reading")?.value);
+    const zoomed = steps.start > extent[0] || steps.end < extent[1];
+    return { range: zoomed ? [steps.start, steps.end] : null, reading: moved ? readings[place] : null };
+  }
+
+  function look(seen) {
+    if (seen.range) show(...seen.range);
+    if (seen.reading !== null) choose(after(seen.reading));
+  }
+
   function patch(drawn) {
-    const steps = charts.get_model_by_name("steps");
-    const atEnd = steps.end >= extent[1];
-    const place = Number(byId("reading").value), chosen = readings[place];
-    const wasNewest = place >= readings.length - 1;
+    const seen = looked();
     if (readings.length) choose(0); // the place may not be there any more
     charts.apply_json_patch({ events: drawn.events });
     note(drawn);
-    if (atEnd) steps.end = extent[1];
-    choose(wasNewest ? readings.length - 1 : after(chosen));
+    show(...extent);
+    choose(drawn.reading);
+    look(seen);
   }
 
   function note(drawn) {
@@ -71,6 +92,7 @@
     const margin = Math.max(5, 0.2 * (last - first));
     show(Math.max(extent[0], first - margin), Math.min(extent[1], last + margin));
     mark(first, last);
+    moved = true;
     choose(after(first));
     byId("charts").scrollIntoView({ behavior: "smooth" });
     byId("status").textContent = "The charts show steps " + first + " to " + last + ".";
@@ -78,10 +100,10 @@
 
   function paint(isDark) {
     if (!charts) return;
-    const ink = isDark ? "#c3c9d1" : "#3c424b", line = isDark ? "#5a626d" : "#b6bbc2";
+    const ink = isDark ? "#9aa1ab" : "#3c424b", line = isDark ? "#5a626d" : "#b6bbc2";
     for (const figure of charts.roots()) {
       for (const axis of [...figure.left, ...figure.below])
-        axis.setv({ major_label_text_color: ink, axis_line_color: line, major_tick_line_color: line });
+        axis.setv({ major_label_text_color: ink, axis_label_text_color: ink, axis_line_color: line, major_tick_line_color: line });
       for (const grid of figure.center) if ("grid_line_color" in grid) grid.grid_line_color = line;
     }
   }
@@ -122,10 +144,14 @@
     if (button && charts) jump(button);
   });
   byId("all-steps").addEventListener("click", () => { show(...extent); mark(0, -1); });
-  byId("reading")?.addEventListener("input", (event) => choose(Number(event.target.value)));
+  byId("reading")?.addEventListener("input", (event) => {
+    moved = true;
+    choose(Number(event.target.value));
+  });
   dark.addEventListener("change", () => paint(dark.matches));
   addEventListener("beforeprint", () => {
     document.documentElement.classList.add("printing");
+    for (const one of document.querySelectorAll(".finding details")) one.open = true;
     paint(false);
   });
   addEventListener("afterprint", () => {

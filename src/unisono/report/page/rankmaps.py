@@ -24,15 +24,19 @@ class RankMap:
         rows = -(-workers // self.per_row)
         self._value_RT = np.full((rows, MOST), np.nan)
         self._distance_RT = np.full((rows, MOST), -1.0)
+        self._heard_T = np.zeros(MOST, dtype=bool)
 
     def restart(self, step: int) -> None:
         left = self.stretches.cut(step)
         if not left:
             self.stretches.begin(step)
-        self._value_RT[:, left:], self._distance_RT[:, left:] = np.nan, -1.0
+        self._value_RT[:, left:], self._distance_RT[:, left:], self._heard_T[left:] = np.nan, -1.0, False
 
     def make_room(self, step: int) -> None:
         for _ in range(self.stretches.reach(step)):
+            heard_T = np.zeros_like(self._heard_T)
+            heard_T[: MOST // 2] = self._heard_T[::2] | self._heard_T[1::2]
+            self._heard_T = heard_T
             odd = self._distance_RT[:, 1::2] > self._distance_RT[:, ::2]
             for name in ("_value_RT", "_distance_RT"):
                 values = getattr(self, name)
@@ -43,6 +47,7 @@ class RankMap:
     def add(self, step_N: Array, value_NW: Array) -> None:
         value_NR, distance_NR = self._by_row(value_NW, _distances(value_NW))
         place_N = self.stretches.places(step_N)
+        self._heard_T[place_N] = True
         for place in np.unique(place_N):
             inside = np.flatnonzero(place_N == place)
             furthest_R = inside[distance_NR[inside].argmax(axis=0)]
@@ -53,13 +58,15 @@ class RankMap:
             self._distance_RT[further, place] = distance_R[further]
 
     def filled(self) -> Array:
-        """Between readings the last one stands."""
+        """Between readings the last one stands; what a reading could not tell stays unknown."""
         value_RT = self._value_RT[:, : self.stretches.count]
-        heard = np.flatnonzero((self._distance_RT[:, : self.stretches.count] >= 0).any(axis=0))
+        heard = np.flatnonzero(self._heard_T[: self.stretches.count])
         if not len(heard):
             return value_RT
         newest = heard[np.maximum(np.searchsorted(heard, np.arange(self.stretches.count), side="right") - 1, 0)]
-        return value_RT[:, newest]
+        filled_RT = value_RT[:, newest]
+        filled_RT[:, : heard[0]] = np.nan
+        return filled_RT
 
     def _by_row(self, value_NW: Array, distance_NW: Array) -> tuple[Array, Array]:
         if self.per_row == 1:

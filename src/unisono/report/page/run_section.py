@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 from unisono.records import AttemptRecord
+from unisono.report.catalogue import rule_named
 from unisono.report.checkup import count
 from unisono.report.page.html import Html, definitions, details, table, text
 from unisono.report.page.story import Story
 from unisono.report.preflight import ranges
-from unisono.report.scaling_text import ASSUMED, verdict
+from unisono.report.scaling_text import ASSUMED, caution, verdict
 
 PLACES_SHOWN = 64
 
@@ -29,7 +30,8 @@ def scaling(story: Story) -> Html:
     found = story.outlook()
     if found is None:
         return f"<p>No estimate: {text(story.readings.missing())}.</p>"
-    return f"<p>{text(verdict(found))}</p><p>{text(ASSUMED)}</p>"
+    cautions = "".join(f"<p>{text(caution)}</p>" for caution in caution(found, story.checkup().findings))
+    return f"<p>{text(verdict(found))}</p>{cautions}<p>{text(ASSUMED)}</p>"
 
 
 def facts(story: Story) -> Html:
@@ -83,8 +85,8 @@ def _workers(attempt: AttemptRecord | None) -> Html:
 
 
 def _checks(story: Story) -> Html:
-    rows = [[code, state] for code, state in story.checkup().checks.items()]
-    return details("What was checked", table(("check", "result"), rows, "Checks and their results"))
+    rows = [[code, rule_named(code).title(), state] for code, state in story.checkup().checks.items()]
+    return details("What was checked", table(("check", "looks for", "result"), rows, "Checks and their results"))
 
 
 def _moment(seconds: float | None) -> str:

@@ -49,7 +49,7 @@ def _frame(chart: Chart, story: Story) -> Html:
 
 def _caption(chart: Chart, story: Story) -> Html:
     rows = chart.table(story)
-    numbers = details("Numbers", table(*rows, chart.heading)) if rows is not None else ""
+    numbers = details(rows.title, table(rows.head, rows.rows, chart.heading)) if rows is not None else ""
     return f"<p>{text(chart.caption(story))}</p>{numbers}"
 
 

@@ -81,10 +81,12 @@ class Timeline:
         for name, (mean, each) in LINES.items():
             value_NW = None if each is None else _per_worker(records, each, self.workers)
             if mean is None:
-                value_N = _means(value_NW)
+                value_N, broken_N = _means(value_NW), np.zeros(len(records), dtype=bool)
             else:
-                value_N = np.array([getattr(record, mean) for record in records], dtype=float)
-            self._lines.add(name, step_N, value_N, value_NW)
+                values = [getattr(record, mean) for record in records]
+                value_N = np.array(values, dtype=float)
+                broken_N = ~np.isfinite(value_N) & np.array([value is not None for value in values])
+            self._lines.add(name, step_N, value_N, value_NW, broken_N)
 
     def _draw_maps(self, records: list[StepRecord], step_N: Array) -> None:
         heard = [place for place, record in enumerate(records) if record.heard]
@@ -98,8 +100,8 @@ class Timeline:
         self._maps["loss"].add(step_N, losses_beside_median(loss_NW))
 
     def _draw_window(self, readings: list[StepRecord], step_N: Array) -> None:
-        """Sums of a few readings are left out: they are as noisy as single ones."""
-        summed = [place for place, record in enumerate(readings) if (record.window_steps or 0) >= SUMMED]
+        """Sums of a few readings are left out: they are as noisy as single ones. Where there is none, that is shown."""
+        summed = [place for place, record in enumerate(readings) if (record.window_steps or SUMMED) >= SUMMED]
         if summed:
             cos_NW = _per_worker([readings[place] for place in summed], "window_cos_W", self.workers)
             self._maps["window"].add(step_N[summed], cos_NW)

@@ -16,12 +16,15 @@ from unisono.report.page.stretches import Array
 
 Columns: TypeAlias = dict[str, Any]
 Sources: TypeAlias = Mapping[str, ColumnDataSource]
-Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Head and rows."""
-
 LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 LEFT_MARGIN = 62
 """The same for all, so that equal steps stand below each other."""
+
+
+class Table(NamedTuple):
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = "Numbers"
 
 
 class Key(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 from bokeh.models import Range1d
 from bokeh.plotting import figure
 
+from unisono.report.checkup import count
 from unisono.report.page.charts.frame import Chart, Columns, Sources, Table, hover, spoken, time_figure
 from unisono.report.page.lines import Line
 from unisono.report.page.palette import BLUE, ORANGE
@@ -28,6 +29,7 @@ class LineChart(Chart):
     says: str
     expected: str | None = None
     unit: str = ""
+    line_is: str = "mean"
     may_be_logarithmic: bool = True
     until: Callable[[Story], float | None] = field(default=lambda story: None)
     """A value that the axis should show, such as the number of workers."""
@@ -36,9 +38,9 @@ class LineChart(Chart):
         return not story.timeline.line(self.name).is_empty
 
     def data(self, story: Story) -> dict[str, Columns]:
-        found = {self.name: _columns(story.timeline.line(self.name), self._logarithmic(story))}
+        found = {self.name: _columns(story.timeline.line(self.name))}
         if self.expected is not None:
-            found[f"{self.name}-expected"] = _columns(story.timeline.line(self.expected), False)
+            found[f"{self.name}-expected"] = _columns(story.timeline.line(self.expected))
         return found
 
     def look(self, story: Story) -> tuple[bool]:
@@ -53,7 +55,12 @@ class LineChart(Chart):
         if self.expected is not None:
             dashes = {"line_color": ORANGE, "line_width": 2, "line_dash": "dashed"}
             plot.line("x", "mean", source=sources[f"{self.name}-expected"], **dashes)
-        rows = [("step", "@x{0,0}"), ("mean", "@mean{%.4g}"), ("smallest", "@low{%.4g}"), ("largest", "@high{%.4g}")]
+        rows = [
+            ("step", "@x{0,0}"),
+            (self.line_is, "@mean{%.4g}"),
+            ("smallest", "@low{%.4g}"),
+            ("largest", "@high{%.4g}"),
+        ]
         plot.add_tools(hover(rows, mode="vline", renderers=[line]))
         top = self.until(story)
         if top is not None:
@@ -61,27 +68,33 @@ class LineChart(Chart):
         return plot
 
     def caption(self, story: Story) -> str:
-        line = story.timeline.line(self.name)
+        line = story.timeline.line(self.name).finite()
         first, last = (f"{spoken(value)}{self.unit}" for value in (line.mean_T[0], line.mean_T[-1]))
-        low, high = (f"{spoken(value)}{self.unit}" for value in (line.low_T.min(), line.high_T.max()))
-        return f"{self.says} The line goes from {first} to {last}; all values lie between {low} and {high}."
+        low, high = (f"{spoken(value)}{self.unit}" for value in _extremes(line))
+        axis = " The axis is logarithmic." if self._logarithmic(story) else ""
+        broken = f" At {count(line.broken, 'step')} it was no finite number." if line.broken else ""
+        return (
+            f"{self.says} The line goes from {first} to {last}; all values lie between {low} and {high}.{broken}{axis}"
+        )
 
     def table(self, story: Story) -> Table:
-        line = story.timeline.line(self.name)
+        line = story.timeline.line(self.name).finite()
         chosen = np.unique(np.linspace(0, len(line.step_T) - 1, ROWS).round().astype(int))
         columns = (line.mean_T, line.low_T, line.high_T)
         rows = [[f"{line.step_T[at]:,.0f}", *(spoken(column[at]) for column in columns)] for at in chosen]
-        return ("around step", "mean", "smallest", "largest"), rows
+        return Table(("around step", self.line_is, "smallest", "largest"), rows)
 
     def _logarithmic(self, story: Story) -> bool:
-        line = story.timeline.line(self.name)
-        smallest = line.mean_T.min(initial=np.inf)
-        return bool(self.may_be_logarithmic and smallest > 0 and line.high_T.max(initial=0) > WIDE * smallest)
+        line = story.timeline.line(self.name).finite()
+        if line.is_empty or not self.may_be_logarithmic:
+            return False
+        smallest, largest = _extremes(line)
+        return smallest > 0 and largest > WIDE * smallest
 
 
-def _columns(line: Line, logarithmic: bool) -> Columns:
-    low_T = line.low_T
-    if logarithmic and len(low_T):
-        # A logarithmic axis has no zero: such a value is drawn at the lower edge.
-        low_T = np.maximum(low_T, line.mean_T.min() / 10)
-    return {"x": line.step_T, "mean": line.mean_T, "low": low_T, "high": line.high_T}
+def _columns(line: Line) -> Columns:
+    return {"x": line.step_T, "mean": line.mean_T, "low": line.low_T, "high": line.high_T}
+
+
+def _extremes(line: Line) -> tuple[float, float]:
+    return float(min(line.low_T.min(), line.mean_T.min())), float(max(line.high_T.max(), line.mean_T.max()))

@@ -72,7 +72,7 @@ class OutlookChart(Chart):
             return None
         numbers = [times * found.workers for times in TIMES]
         rows = [[str(now), _percent(found.steps(now)), _percent(found.efficiency(now))] for now in numbers]
-        return ("workers", "steps needed", "efficiency"), rows
+        return Table(("workers", "steps needed", "efficiency"), rows)
 
 
 def _columns(name: str, estimates: list[Estimate]) -> Columns:

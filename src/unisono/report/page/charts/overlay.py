@@ -34,9 +34,10 @@ class Overlay(NamedTuple):
         return f"First run: {_course(self.first)}. Second run: {_course(self.second)}."
 
     def _logarithmic(self) -> bool:
-        values = np.concatenate([self.first.mean_T, self.second.mean_T])
+        values = np.concatenate([self.first.finite().mean_T, self.second.finite().mean_T])
         return bool(values.min() > 0 and values.max() > WIDE * values.min())
 
 
 def _course(line: Line) -> str:
-    return "not known" if line.is_empty else f"from {spoken(line.mean_T[0])} to {spoken(line.mean_T[-1])}"
+    mean_T = line.finite().mean_T
+    return "not known" if line.is_empty else f"from {spoken(mean_T[0])} to {spoken(mean_T[-1])}"

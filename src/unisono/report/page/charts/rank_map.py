@@ -62,8 +62,8 @@ class RankMapChart(Chart):
         }
         return {self.name: image, f"{self.name}-marks": _marks(story)}
 
-    def look(self, story: Story) -> tuple[int, float]:
-        return story.timeline.workers, self._limit(story)
+    def look(self, story: Story) -> tuple[int, float, bool]:
+        return story.timeline.workers, self._limit(story), self._steps_per_column(story) == 1
 
     def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
         workers, limit = story.timeline.workers, self._limit(story)
@@ -80,7 +80,9 @@ class RankMapChart(Chart):
         marks = {"line_color": MARK, "line_width": 2, "line_dash": "dashed", "fill_alpha": 0}
         plot.quad("left", "right", "top", "bottom", source=sources[f"{self.name}-marks"], **marks)
         number_ranks(plot.yaxis, story)
-        rows = [("step", "$x{0,0}"), *rank_row("$y", story), (self.shows, "@image{%.3g}")]
+        plot.yaxis.axis_label = "rank"
+        step = "step" if self._steps_per_column(story) == 1 else "around step"
+        rows = [(step, "$x{0,0}"), *rank_row("$y", story), (self.shows, "@image{%.3g}")]
         plot.add_tools(hover(rows, renderers=[image]))
         plot.grid.visible = False
         return plot
@@ -89,9 +91,11 @@ class RankMapChart(Chart):
         rank_map = self._map(story)
         together = rank_map.per_row if rank_map is not None else 1
         rows = f" Each row holds {together} ranks." if together > 1 else ""
+        steps = self._steps_per_column(story)
+        columns = f" Each column holds {steps:,} steps." if steps > 1 else ""
         marked = [finding.code for finding in _marked(story)]
         outlined = f" Outlined: the ranks that {' and '.join(marked)} name{'s' * (len(marked) == 1)}." if marked else ""
-        return f"{self.says}{rows}{outlined}"
+        return f"{self.says}{columns}{rows}{outlined}"
 
     def key(self, story: Story) -> Key:
         return Key.of(self.ends, self._limit(story), self.less_is_orange)
@@ -101,7 +105,11 @@ class RankMapChart(Chart):
         if rank_map is None or story.timeline.workers > TABLE_UP_TO:
             return None
         rows = [[str(rank), *_summary(value_T)] for rank, value_T in zip(story.ranks, rank_map.filled(), strict=True)]
-        return ("rank", f"{self.shows}, mean", "smallest", "largest"), rows
+        return Table(("rank", f"{self.shows}, mean", "smallest", "largest"), rows)
+
+    def _steps_per_column(self, story: Story) -> int:
+        rank_map = self._map(story)
+        return 1 if rank_map is None else rank_map.stretches.length
 
     def _map(self, story: Story) -> RankMap | None:
         return story.timeline.map(self.name.removeprefix("map-"))

@@ -46,7 +46,11 @@ class SnapshotMap(Chart):
     shows: str
     ends: tuple[str, str]
     rows: Callable[[Snapshot], FloatRows]
+    measure: str = "Cosines"
+    least: float = 0.0
     largest: float = np.inf
+    """Where the colours may end."""
+
     prepared: Callable[[Array], Array] = lambda value_RW: value_RW
     less_is_orange: bool = True
     by_layer: bool = False
@@ -85,6 +89,8 @@ class SnapshotMap(Chart):
         )
         image = plot.image("image", "x", "y", "dw", "dh", source=sources[self.name], view=view, color_mapper=colours)
         number_ranks(plot.xaxis, story)
+        plot.xaxis.axis_label = "rank"
+        plot.yaxis.axis_label = "layers" if self.by_layer else "rank"
         self._name_rows(plot, story)
         across = rank_row("$x", story)
         down = [] if self.by_layer else rank_row("$y", story, "and rank")
@@ -99,13 +105,15 @@ class SnapshotMap(Chart):
         return Key.of(self.ends, self._limit(story), self.less_is_orange)
 
     def table(self, story: Story) -> Table | None:
-        rows = self.rows(story.snapshots.all()[chosen(story)])
+        snapshot = story.snapshots.all()[chosen(story)]
+        rows = self.rows(snapshot)
         if not rows or len(rows[0]) > TABLE_UP_TO:
             return None
         names = layer_names(story) if self.by_layer else [f"rank {rank}" for rank in story.ranks]
         cells = [["-" if value is None else spoken(value) for value in row] for row in rows]
         head = ["", *(f"rank {rank}" for rank in story.ranks)]
-        return head, [[name, *row] for name, row in zip(names, cells, strict=False)]
+        named = [[name, *row] for name, row in zip(names, cells, strict=False)]
+        return Table(head, named, f"{self.measure} at step {snapshot.step:,}")
 
     def _values(self, snapshot: Snapshot) -> Array:
         return self.prepared(np.array(self.rows(snapshot), dtype=float, ndmin=2))
@@ -115,7 +123,7 @@ class SnapshotMap(Chart):
         value_SRW = np.array([self._values(snapshot) for snapshot in story.snapshots.all()])
         if not self.by_layer:
             value_SRW[:, np.eye(value_SRW.shape[1], dtype=bool)] = np.nan
-        return limit_of(value_SRW, self.largest)
+        return max(self.least, limit_of(value_SRW, self.largest))
 
     def _name_rows(self, plot: figure, story: Story) -> None:
         if not self.by_layer:
