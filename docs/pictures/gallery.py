@@ -36,11 +36,7 @@ BUGS = {
         "map-norm",
         "Nothing to be seen before all-reduce: the gradient is changed after it, on rank 0 alone.",
     ),
-    "learning_rate_on_one_rank": (
-        "lane",
-        "A metric that only rank 0 knows lowers its learning rate, and the replicas part.",
-    ),
-    "no_sync_off_by_one": ("cos", "Workers that are no longer synchronised: each follows its own gradient."),
+    "no_sync_off_by_one": ("cos", "Nothing unusual before all-reduce: only comparing the gradients after it tells."),
     "forgotten_set_epoch": ("loss", "Nothing to be seen in the loss: every epoch repeats the order of the first."),
 }
 """The chart in which each shows best, and what is to be seen there."""

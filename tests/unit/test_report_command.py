@@ -49,6 +49,17 @@ def test_bad_input_is_told_in_one_line(run, capsys, arguments, message):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["report", "run"], ["compare", "run", "other"], ["compare", "other", "run"]])
+def test_a_run_is_never_replaced_by_its_page(run, capsys, arguments):
+    invented.run(run.parent / "other", count=20)
+    before = (run / "run.jsonl").read_bytes()
+    (run.parent / "link.html").symlink_to(run / "run.jsonl")
+    for target in ("run/run.jsonl", "link.html"):
+        assert main([*arguments, "-o", target]) == 2
+        assert "should not replace its run" in capsys.readouterr().err
+    assert (run / "run.jsonl").read_bytes() == before
+
+
 def test_a_wrong_place_is_told_before_the_run_is_read(run, capsys):
     (run / "run.jsonl").write_text("damaged\n")
     assert main(["report", "run", "-o", "no/where.html"]) == 2

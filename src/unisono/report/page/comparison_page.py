@@ -13,7 +13,7 @@ from unisono.report.page.charts.overlay import Overlay
 from unisono.report.page.drawing import as_items
 from unisono.report.page.findings_section import sentence
 from unisono.report.page.frame import filled, self_contained
-from unisono.report.page.html import Html, code_in, table, text
+from unisono.report.page.html import Html, code_in, details, table, text
 from unisono.report.page.timeline import Timeline
 from unisono.report.side_by_side import ROWS
 
@@ -108,9 +108,11 @@ def _settings(comparison: Comparison) -> Html:
 
 
 def _figure(overlay: Overlay) -> Html:
+    numbers = overlay.table()
     label = text(f"time lines: {overlay.heading} of both runs. Described below it.")
     return (
         f'<figure id="figure-{overlay.name}"><h3>{text(overlay.heading)}</h3>'
         f'<div class="chart" id="chart-{overlay.name}" role="img" aria-label="{label}"></div>'
-        f"<figcaption><p>{text(overlay.caption())}</p></figcaption></figure>"
+        f"<figcaption><p>{text(overlay.caption())}</p>"
+        f"{details(numbers.title, table(numbers.head, numbers.rows, overlay.heading))}</figcaption></figure>"
     )

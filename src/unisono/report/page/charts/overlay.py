@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from bokeh.models import ColumnDataSource, Range1d
 from bokeh.plotting import figure
 
-from unisono.report.page.charts.frame import hover, spoken, time_figure
+from unisono.report.page.charts.frame import Table, hover, spoken, time_figure
 from unisono.report.page.charts.line_chart import HEIGHT, WIDE
 from unisono.report.page.lines import Line
 from unisono.report.page.palette import BLUE, ORANGE
+from unisono.report.page.stretches import Array
+
+MEASURES: dict[str, Callable[[Array], float]] = {
+    "at first": lambda mean_T: mean_T[0],
+    "at last": lambda mean_T: mean_T[-1],
+    "smallest": np.min,
+    "largest": np.max,
+}
 
 
 class Overlay(NamedTuple):
@@ -33,9 +42,17 @@ class Overlay(NamedTuple):
     def caption(self) -> str:
         return f"First run: {_course(self.first)}. Second run: {_course(self.second)}."
 
+    def table(self) -> Table:
+        rows = [[name, _told(self.first, take), _told(self.second, take)] for name, take in MEASURES.items()]
+        return Table(("", "first run", "second run"), rows)
+
     def _logarithmic(self) -> bool:
         values = np.concatenate([self.first.finite().mean_T, self.second.finite().mean_T])
         return bool(values.min() > 0 and values.max() > WIDE * values.min())
+
+
+def _told(line: Line, take: Callable[[Array], float]) -> str:
+    return "-" if line.is_empty else spoken(take(line.finite().mean_T))
 
 
 def _course(line: Line) -> str:
