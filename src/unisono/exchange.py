@@ -25,6 +25,9 @@ TURN = 0.02
 UNASKED = 0.25
 """Seconds between looks at the store while nothing is under way."""
 
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds after a failure, twice as long after each further one."""
+
 SIGN_OF_LIFE = 1.0
 """Seconds after which a rank posts an empty letter."""
 
@@ -80,6 +83,7 @@ class Exchange:
         self._posted = 0.0
         self._greeted = False
         self._looked = 0.0
+        self._pause = FIRST_PAUSE
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
 
@@ -115,9 +119,12 @@ class Exchange:
     def _try(self, work: Callable[[], None]) -> None:
         try:
             work()
+            self._pause = FIRST_PAUSE
         except Exception as error:
             self.complain(f"the side channel failed ({type(error).__name__}: {error}); training is not affected")
-            self._closing.wait(1.0)
+            # A store that is gone stays gone, and torch writes a page about each try.
+            self._closing.wait(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _turn(self) -> None:
         self._open_parcels()
