@@ -54,15 +54,19 @@ def read(text: str) -> list[Sink]:
     """Several are separated by semicolons, options by commas. In a URL write %3B and %2C for them."""
     if not isinstance(text, str):
         raise UserError(f"a sink should be a name or an object of `unisono.sinks`. Found {type(text).__name__}.")
-    return [_read_one(one.strip()) for one in text.split(SEPARATOR) if one.strip()]
+    # A comma or a semicolon that was not meant to separate can put any piece of an address anywhere.
+    may_quote = "://" not in text and Webhook.name not in text
+    return [_read_one(one.strip(), may_quote) for one in text.split(SEPARATOR) if one.strip()]
 
 
-def _read_one(text: str) -> Sink:
+def _read_one(text: str, may_quote: bool) -> Sink:
     name, _, options = text.partition(":")
     if name not in SINKS:
-        raise UserError(f"a sink should be one of {', '.join(SINKS)}. Found `{name}`. Write: --sink tensorboard")
+        found = _found(name, may_quote and name.isidentifier())
+        hint = "" if may_quote else " (a semicolon inside an address is written %3B)"
+        raise UserError(f"a sink should be one of {', '.join(SINKS)}. {found} Write: --sink tensorboard{hint}")
     known = {option.name: option for option in fields(SINKS[name])}
-    values = dict(_option(name, known, pair) for pair in options.split(",") if pair)
+    values = dict(_option(name, known, pair, may_quote) for pair in options.split(",") if pair)
     for option in known.values():
         if option.default is MISSING and option.name not in values:
             raise UserError(f"the sink `{name}` needs `{option.name}`. Found none. Write: {name}:{option.name}=...")
@@ -70,17 +74,24 @@ def _read_one(text: str) -> Sink:
     return sink
 
 
-def _option(sink: str, known: dict[str, Field[Any]], pair: str) -> tuple[str, Any]:
+def _option(sink: str, known: dict[str, Field[Any]], pair: str, may_quote: bool) -> tuple[str, Any]:
     name, _, value = pair.partition("=")
     if name in known and not value:
         raise UserError(f"`{name}` of the sink `{sink}` needs a value. Found none. Write: {sink}:{name}=VALUE")
     if name not in known:
+        example = "https://..." if sink == Webhook.name else "VALUE"
+        hint = "" if may_quote else " (a comma inside is written %2C)"
         raise UserError(
-            f"the sink `{sink}` takes the options {', '.join(known)}. Found `{name}`. "
-            f"Write: {sink}:{next(iter(known))}=VALUE"
+            f"the sink `{sink}` takes the options {', '.join(known)}. {_found(name, may_quote)} "
+            f"Write: {sink}:{next(iter(known))}={example}{hint}"
         )
     if not str(known[name].type).startswith("int"):
         return name, value
     if not value.isdecimal():
-        raise UserError(f"`{name}` of the sink `{sink}` should be a whole number. Found `{value}`.")
+        raise UserError(f"`{name}` of the sink `{sink}` should be a whole number. {_found(value, may_quote)}")
     return name, int(value)
+
+
+def _found(text: str, may_quote: bool) -> str:
+    """Addresses often hold a secret, and what we say ends up in logs."""
+    return f"Found `{text}`." if may_quote else "Found something else."

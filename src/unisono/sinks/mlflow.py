@@ -72,20 +72,26 @@ class _ActiveRun(OpenSink):
         return import_module("mlflow").MlflowClient()
 
     def _active_run_id(self) -> str:
-        """The script's run, also after its end: it may begin long after us, so it is looked up each time."""
-        run = _active_run()
-        if run is not None:
-            self._run_id = run.info.run_id
+        """The script's run, also after its end unless another has begun. It may begin long after us."""
+        stacks = _active_runs()
+        if stacks and self._run_id not in {run.info.run_id for stack in stacks for run in stack}:
+            # The thread that began a run last is the one that trains; its first run holds the others.
+            newest = max(stacks, key=lambda stack: stack[-1].info.start_time)
+            self._run_id = newest[0].info.run_id
         if self._run_id is None:
             raise UserError("no MLflow run is active in the process of rank 0: call `mlflow.start_run` there")
         return self._run_id
 
 
-def _active_run() -> Any:
-    """`mlflow.active_run` knows the calling thread's run only; ours is not the thread that trains."""
+def _active_runs() -> list[list[Any]]:
+    """Of each thread, the outermost first. `mlflow.active_run` knows the calling thread's only."""
     fluent = sys.modules.get("mlflow.tracking.fluent")
+    by_thread = getattr(getattr(fluent, "_active_run_stack", None), "get_all_thread_values", None)
+    if by_thread is not None:
+        return [runs for stack in by_thread().values() if (runs := list(stack))]
     find = getattr(fluent, "_get_latest_active_run", None) or getattr(fluent, "active_run", None)
-    return None if find is None else find()
+    latest = None if find is None else find()
+    return [] if latest is None else [[latest]]
 
 
 def _in_requests(readings: Sequence[Reading]) -> Iterator[Sequence[Reading]]:

@@ -58,7 +58,9 @@ def slashed(part: str = "", style: str = "unisono") -> dict[str, str]:
 
 def checked_style(style: str) -> None:
     if style not in STYLES:
-        raise UserError(f"`names` of a sink should be `unisono` or `manuals`. Found `{style}`. Choose one of them.")
+        # An address that got here by mistake may hold a secret.
+        found = "something else" if "://" in style else f"`{style}`"
+        raise UserError(f"`names` of a sink should be `unisono` or `manuals`. Found {found}. Choose one of them.")
 
 
 def prometheus_name(name: str) -> str:

@@ -58,9 +58,7 @@ class _Collector(OpenSink):
         self._data = import_module("opentelemetry.sdk.metrics.export")
         exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
         self._exporter = exporter.OTLPMetricExporter(endpoint=endpoint)
-        # It writes several lines for each failure; we tell it once. The script's own exporter keeps its voice.
-        self._thread, self._logger = threading.get_ident(), logging.getLogger(exporter.__name__)
-        self._logger.addFilter(self._is_not_ours)
+        self._context = import_module("opentelemetry.context")
         self._resource = import_module("opentelemetry.sdk.resources").Resource.create(_attributes(run))
         self._scope = import_module("opentelemetry.sdk.util.instrumentation").InstrumentationScope(
             "unisono", __version__
@@ -68,6 +66,10 @@ class _Collector(OpenSink):
         self._run = run
         self._reading: Reading | None = None
         self._findings: Mapping[str, Finding] = {}
+        # It writes several lines for each failure; we tell it once. The script's own exporter keeps its voice.
+        # Last, since nobody removes it if the rest fails.
+        self._thread, self._logger = threading.get_ident(), logging.getLogger(exporter.__name__)
+        self._logger.addFilter(self._is_not_ours)
 
     def metrics(self, readings: Sequence[Reading]) -> None:
         for reading in readings:
@@ -94,9 +96,18 @@ class _Collector(OpenSink):
         metrics.append(self._gauge("running", "1 while the run lasts, 0 when it has ended", running))
         scopes = [self._data.ScopeMetrics(scope=self._scope, metrics=metrics, schema_url="")]
         content = self._data.ResourceMetrics(resource=self._resource, scope_metrics=scopes, schema_url="")
-        result = self._exporter.export(self._data.MetricsData(resource_metrics=[content]))
+        result = self._export(self._data.MetricsData(resource_metrics=[content]))
         if result is not self._data.MetricExportResult.SUCCESS:
             raise ConnectionError("the collector did not take the numbers")
+
+    def _export(self, content: Any) -> Any:
+        # Otherwise our requests become spans in the traces of a script that traces its own.
+        key = self._context._SUPPRESS_INSTRUMENTATION_KEY
+        token = self._context.attach(self._context.set_value(key, True))
+        try:
+            return self._exporter.export(content)
+        finally:
+            self._context.detach(token)
 
     def _numbers(self) -> Iterator[Any]:
         reading = self._reading

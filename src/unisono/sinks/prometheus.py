@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from unisono.console import Console
 from unisono.errors import UserError
 from unisono.finding import Finding
 from unisono.sinks.names import METRICS, METRICS_W, STEP, STEP_MEANING, prometheus_name
 from unisono.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.terminal import plain
 
 HOST = "127.0.0.1"
 
@@ -19,8 +22,9 @@ HOST = "127.0.0.1"
 class Prometheus(Sink):
     """
     :param textfile: For the node exporter's textfile collector; by default `unisono.prom` in the run's directory,
-        unless there is a port.
+        unless there is a port. Further models of a process write beside it, as in `unisono-model-2.prom`.
     :param port: Serves the same on this machine alone, at http://127.0.0.1:port/metrics, while the run lasts.
+        One model is shown there; if it is taken, further ones write to their text files.
     """
 
     name = "prometheus"
@@ -35,8 +39,8 @@ class Prometheus(Sink):
             raise UserError(f"`port` of the sink `prometheus` should be from 1 to 65535. Found {self.port}.")
 
     def open(self, run: Run) -> OpenSink:
-        default = None if self.port else str(run.directory / "unisono.prom")
-        return _Gauges(run, self.textfile or default, self.port)
+        textfile = None if self.textfile is None else _for_part(Path(self.textfile), run.part)
+        return _Gauges(run, textfile, self.port)
 
 
 class _Gauges(OpenSink):
@@ -44,10 +48,11 @@ class _Gauges(OpenSink):
 
     seconds = 5.0
 
-    def __init__(self, run: Run, textfile: str | None, port: int | None) -> None:
+    def __init__(self, run: Run, textfile: Path | None, port: int | None) -> None:
         self._client = import_module("prometheus_client")
         self._family = import_module("prometheus_client.core").GaugeMetricFamily
-        self._run, self._textfile = run, textfile
+        self._run = run
+        self._textfile = self._own_textfile() if textfile is None and port is None else textfile
         self._reading: Reading | None = None
         self._findings: Mapping[str, Finding] = {}
         self._running = 1
@@ -56,7 +61,7 @@ class _Gauges(OpenSink):
         self._write()
         self._server = None
         if port is not None:
-            self._server, _ = self._client.start_http_server(port, HOST, registry=self._registry)
+            self._serve(port)
 
     def metrics(self, readings: Sequence[Reading]) -> None:
         for reading in readings:
@@ -105,7 +110,29 @@ class _Gauges(OpenSink):
                     gauge.add_metric([run, str(rank)], worker_value)
             yield gauge
 
+    def _serve(self, port: int) -> None:
+        try:
+            self._server, _ = self._client.start_http_server(port, HOST, registry=self._registry)
+        except OSError:
+            if not self._run.part:
+                raise
+            # Another model of this job will hold it as long as we run.
+            self._textfile = self._textfile or self._own_textfile()
+            self._write()
+            Console().say(
+                f"the sink `prometheus` shows one model at a port, and port {port} is taken by another; "
+                f"the numbers of {plain(self._run.part)} are in {plain(str(self._textfile))}"
+            )
+
+    def _own_textfile(self) -> Path:
+        return self._run.directory / "unisono.prom"
+
     def _write(self) -> None:
         if self._textfile is not None:
             # Under another name first, then renamed.
-            self._client.write_to_textfile(self._textfile, self._registry)
+            self._client.write_to_textfile(str(self._textfile), self._registry)
+
+
+def _for_part(textfile: Path, part: str) -> Path:
+    """A name of its own for each model of a job: `unisono-model-2.prom`."""
+    return textfile.with_stem("-".join([textfile.stem, *Path(part).parts]))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from unisono.errors import UserError
 from unisono.finding import SEVERITIES, Finding
@@ -19,6 +23,7 @@ from unisono.sinks.words import circumstances, headline
 from unisono.terminal import plain
 
 TIMEOUT = 2.0
+"""Seconds for all of a post."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,8 @@ class Webhook(Sink):
     def __post_init__(self) -> None:
         if self.least not in SEVERITIES:
             raise UserError(
-                f"`least` of the sink `webhook` should be one of {', '.join(SEVERITIES)}. Found `{self.least}`."
+                f"`least` of the sink `webhook` should be one of {', '.join(SEVERITIES)}. Found something else. "
+                "Write: least=critical"
             )
         if not _is_usable(self.url):
             raise UserError(
@@ -52,7 +58,6 @@ class _Poster(OpenSink):
     def __init__(self, url: str, least: str, run: str) -> None:
         self._url, self._least, self._run = url, least, run
         self._host = urlsplit(url).hostname
-        self._opener = build_opener(_NoRedirects)
 
     def metrics(self, readings: Sequence[Reading]) -> None:
         """Nobody is paged about a number."""
@@ -71,14 +76,16 @@ class _Poster(OpenSink):
             data=json.dumps(content, allow_nan=False).encode(),
             headers={"Content-Type": "application/json", "User-Agent": "unisono"},
         )
+        deadline = _Deadline(TIMEOUT)
         try:
-            self._opener.open(request, timeout=TIMEOUT).close()
+            with deadline:
+                build_opener(_NoRedirects, deadline).open(request, timeout=TIMEOUT).close()
         except HTTPError as error:
             error.close()
             raise ConnectionError(f"{self._host} answered {error.code}") from None
         except (OSError, HTTPException, ValueError) as error:
             # Some of these quote the address.
-            reason = getattr(error, "reason", error)
+            reason = TimeoutError() if deadline.is_over else getattr(error, "reason", error)
             raise ConnectionError(f"{self._host} cannot be reached: {type(reason).__name__}") from None
 
 
@@ -91,6 +98,60 @@ def _text(finding: Finding, run: str) -> str:
         f"run: {run}",
     ]
     return "\n".join(map(plain, lines))
+
+
+class _Connection(HTTPConnection):
+    def __init__(self, deadline: _Deadline, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._deadline = deadline
+
+    def connect(self) -> None:
+        super().connect()
+        # A second handle: the first is taken over by the encryption, which may be kept waiting as well.
+        self._deadline.cut_in_time(self.sock.dup())
+
+
+class _EncryptedConnection(HTTPSConnection, _Connection):
+    """Its `connect` goes through the one above."""
+
+
+class _Deadline(HTTPHandler, HTTPSHandler):
+    """Cuts the connection when the time is over: a server that sends a byte a second never meets a socket's timeout."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._socket: socket.socket | None = None
+        self.is_over = False
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+
+    def cut_in_time(self, connected: socket.socket) -> None:
+        self._socket = connected
+        if self.is_over:
+            self._cut()
+
+    def http_open(self, request: Request) -> HTTPResponse:
+        return self.do_open(partial(_Connection, self), request)
+
+    def https_open(self, request: Request) -> HTTPResponse:
+        return self.do_open(partial(_EncryptedConnection, self), request)
+
+    def _cut(self) -> None:
+        self.is_over = True
+        with self._lock, suppress(OSError):
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class _NoRedirects(HTTPRedirectHandler):

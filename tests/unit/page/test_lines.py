@@ -47,6 +47,26 @@ def test_one_spike_in_thirty_thousand_steps_is_kept():
     assert abs(line.step_T[place] - 17_777) <= 128
 
 
+def test_a_dip_and_a_spike_survive_every_doubling():
+    values = np.ones(10_000)
+    values[3], values[4] = -7.0, 9.0
+    line = timeline(losses(values.tolist())).line("loss")
+    assert (line.low_T[0], line.high_T[0]) == (-7, 9)
+    assert (line.low_T[1:] == 1).all()
+
+
+def test_what_a_restart_replaced_is_gone_also_from_the_stretch_that_it_cuts():
+    values = np.ones(2_000)
+    values[1_001] = 99.0
+    line = timeline([*losses(values.tolist()), *losses([1.0] * 50, attempt=2, first=1_000)]).line("loss")
+    assert line.high_T.max() == 1
+
+
+def test_a_record_that_comes_too_late_is_passed_over():
+    line = timeline([*losses([1.0, 2.0], first=10), record(3, loss_mean=9.0, loss_W=(9.0, 9.0))]).line("loss")
+    assert line.step_T.tolist() == [10, 11]
+
+
 def test_means_are_those_of_all_steps():
     values = np.random.default_rng(0).random(10_000)
     line = timeline(losses(values.tolist())).line("loss")

@@ -31,6 +31,39 @@ def test_the_value_furthest_from_the_others_is_kept():
     assert (np.delete(value_RT, 2, axis=0) == 0).all()
 
 
+def grown(chunks):
+    """Values that come in several blocks, so that stretches double over what is there already."""
+    found = RankMap(chunks[0].shape[1])
+    found.restart(0)
+    first = 0
+    for value_NW in chunks:
+        step_N = np.arange(first, first + len(value_NW))
+        found.make_room(int(step_N[-1]))
+        found.add(step_N, value_NW)
+        first += len(value_NW)
+    return found
+
+
+@pytest.mark.parametrize("place", [100, 101])
+def test_it_is_kept_also_when_the_stretches_double_later(place):
+    early = np.zeros((MOST, 4))
+    early[place, 3] = 7.0
+    found = grown([early, *[np.zeros((MOST, 4))] * 9])
+    assert found.stretches.length == 16
+    assert np.argwhere(found.filled() == 7).tolist() == [[3, place // 16]]
+
+
+def test_a_restart_forgets_what_came_later():
+    found = grown([np.ones((MOST, 2)), np.full((MOST, 2), 5.0)])
+    found.restart(301)
+    assert found.stretches.count == 150
+    found.make_room(305)
+    found.add(np.array([305]), np.array([[9.0, 2.0]]))
+    assert found.filled()[0, 152] == 9
+    assert found.filled()[0, 140] == 5
+    assert (found.filled()[0, 150:152] == 5).all()
+
+
 def test_a_single_odd_rank_of_a_thousand_stays_visible_in_its_row():
     value_NW = np.zeros((50, 1_024))
     value_NW[:, 777] = 1.0

@@ -1,5 +1,6 @@
 """Stored matrices: bounded in number and size, spread over the run, the newest always among them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from unisono.records import StepRecord
@@ -47,6 +48,19 @@ def test_a_new_attempt_takes_the_place_of_later_ones():
 def test_an_attempt_from_the_beginning_leaves_nothing_behind():
     later = StepRecord(attempt=2, step=0, time=0.0)
     assert seen(*map(matrices, range(10)), later) == []
+
+
+def test_a_reading_without_directions_does_not_cost_the_others():
+    rows = ((1.0, 1.0), (1.0, 1.0))
+    full = [replace(matrices(step), norm_GW=rows, cos_GW=rows) for step in range(10)]
+    kept = seen(*full, replace(full[0], step=10, cos_WW=(), cos_GW=()))
+    assert [one.step for one in kept] == list(range(10))
+    assert len({one.shapes for one in kept}) == 1
+
+
+def test_with_another_number_of_workers_all_begins_anew():
+    kept = seen(*map(matrices, range(5)), matrices(5, workers=3), matrices(6, workers=3))
+    assert [one.step for one in kept] == [5, 6]
 
 
 def test_the_reading_at_or_after_a_step_is_chosen():

@@ -45,7 +45,7 @@ def test_several_are_read():
         ("prometheus:port=http", "should be a whole number. Found `http`"),
         ("prometheus:port=70000", "from 1 to 65535. Found 70000"),
         ("webhook", "needs `url`"),
-        ("webhook:url=https://a.b,least=loud", "one of info, warning, critical. Found `loud`"),
+        ("webhook:url=https://a.b,least=loud", "one of info, warning, critical. Found something else"),
         ("webhook:url=file:///etc/passwd", "should begin with http:// or https://"),
         ("webhook:url=ftp://a.b/c", "should begin with http:// or https://"),
         ("webhook:url=https://", "and a host"),
@@ -62,6 +62,34 @@ def test_what_cannot_be_meant_is_refused(text, words):
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("webhook:https://hooks.example.org/T0/B0/SECRET", "takes the options url, least. Found something else."),
+        ("webhook:https://a.b/c?SECRET=1", "Write: webhook:url=https://... (a comma inside is written %2C)"),
+        ("webhook:url=https://a.b/c,SECRET", "(a comma inside is written %2C)"),
+        ("webhook:url=https://a.b/c;SECRET", "a sink should be one of"),
+        ("webhook:url=https://a.b/c;prometheus:port=SECRET", "a whole number. Found something else"),
+        ("webhook:SECRET", "takes the options url, least"),
+        ("webhook:url=SECRET", "should begin with http:// or https://"),
+        ("webhook:url=https://a.b,least=SECRET", "should be one of info, warning, critical"),
+        ("hooks.example.org/T0/B0/SECRET", "a sink should be one of"),
+        ("https://hooks.example.org/SECRET", "a sink should be one of"),
+        ("opentelemetry:https://a.b/SECRET", "takes the options endpoint. Found something else."),
+        ("prometheus:port=https://a.b/SECRET", "a whole number. Found something else"),
+        ("tensorboard:names=https://a.b/SECRET", "Found something else"),
+    ],
+)
+def test_what_may_be_a_secret_is_not_repeated(text, words, capsys):
+    with pytest.raises(UserError) as refusal:
+        read(text)
+    assert words in str(refusal.value)
+    assert chosen(None, text) == ()
+    told = capsys.readouterr().err
+    assert "UNISONO_SINKS is passed over" in told
+    assert "SECRET" not in told + str(refusal.value)
 
 
 def test_names_objects_and_the_environment_add_up_and_count_once():

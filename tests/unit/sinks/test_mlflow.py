@@ -21,7 +21,8 @@ def store(tmp_path, monkeypatch):
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(tmp_path.joinpath("mlruns").as_uri())
     yield
-    mlflow.end_run()
+    while mlflow.active_run():
+        mlflow.end_run()
     mlflow.set_tracking_uri(before)
 
 
@@ -91,6 +92,31 @@ def test_a_run_that_begins_later_is_found_and_written_to_after_its_end(sink):
     elsewhere(sink.finding, finding())
     elsewhere(sink.close, "found: UN101")
     assert {"unisono.UN101", "unisono.verdict"} <= tags(the_run).keys()
+
+
+def test_a_run_inside_the_run_takes_nothing_over(sink):
+    with mlflow.start_run() as outer:
+        elsewhere(sink.metrics, [reading(1)])
+        with mlflow.start_run(nested=True) as inner:
+            elsewhere(sink.metrics, [reading(2)])
+            elsewhere(sink.finding, finding())
+        elsewhere(sink.metrics, [reading(3)])
+    assert [step for step, _ in history(outer, "unisono/loss_mean")] == [1, 2, 3]
+    assert "unisono.UN101" in tags(outer)
+    assert history(inner, "unisono/loss_mean") == []
+
+
+def test_the_outermost_run_is_found_even_if_another_is_inside_it_already(sink):
+    with mlflow.start_run() as outer, mlflow.start_run(nested=True):
+        elsewhere(sink.metrics, [reading(1)])
+    assert len(history(outer, "unisono/loss_mean")) == 1
+
+
+def test_the_next_run_is_taken_when_the_first_has_ended(sink):
+    for step in (1, 2):
+        with mlflow.start_run() as the_run:
+            elsewhere(sink.metrics, [reading(step)])
+        assert [at for at, _ in history(the_run, "unisono/loss_mean")] == [step]
 
 
 def test_mlflow_is_not_imported_for_a_script_that_does_not_use_it():

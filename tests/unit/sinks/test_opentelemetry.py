@@ -1,13 +1,15 @@
 """What a collector receives, decoded with OpenTelemetry's own messages."""
 
+import http.client
 import logging
 import threading
 
 import pytest
+from opentelemetry import context
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from unisono import __version__
-from unisono.sinks import OpenTelemetry
+from unisono.sinks import OpenTelemetry, opentelemetry
 from unit.sinks.build import finding, reading, run
 
 LOGGER = logging.getLogger("opentelemetry.exporter.otlp.proto.http.metric_exporter")
@@ -108,6 +110,37 @@ def test_a_refusal_is_an_error_and_the_finding_can_be_sent_again(server, tmp_pat
     server.answer = lambda request: (200, {})
     sink.finding(finding())
     assert len(points(received(server)[1]["unisono.finding"])) == 1
+
+
+def test_our_requests_do_not_show_in_the_scripts_traces(server, tmp_path, monkeypatch):
+    suppressed, put = [], http.client.HTTPConnection.putrequest
+
+    def seen(*arguments, **options):
+        suppressed.append(is_suppressed())
+        return put(*arguments, **options)
+
+    def is_suppressed():
+        return context.get_value(context._SUPPRESS_INSTRUMENTATION_KEY)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "putrequest", seen)
+    sink = OpenTelemetry(server.url).open(run(tmp_path))
+    sink.metrics([reading(1)])
+    server.answer = lambda request: (400, {})
+    with pytest.raises(ConnectionError):
+        sink.finding(finding())
+    assert suppressed == [True, True]
+    assert not is_suppressed()
+
+
+def test_a_sink_that_could_not_be_opened_leaves_nothing_behind(server, tmp_path, monkeypatch):
+    def fail(_):
+        raise RuntimeError("no attributes")
+
+    monkeypatch.setattr(opentelemetry, "_attributes", fail)
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            OpenTelemetry(server.url).open(run(tmp_path))
+    assert LOGGER.filters == []
 
 
 def test_the_scripts_own_meters_are_left_alone(server, tmp_path):

@@ -96,6 +96,31 @@ def test_a_port_that_is_taken_can_be_tried_again(tmp_path):
     Prometheus(port=port).open(run(tmp_path)).close("")
 
 
+def test_each_model_of_a_job_has_its_own_file(tmp_path):
+    chosen = Prometheus(str(tmp_path / "mine.prom"))
+    for part, step in (("", 1), ("model-2", 2), ("ranks-4-7/model-3", 3)):
+        chosen.open(run(tmp_path / "run", part=part)).metrics([reading(step)])
+    files = {"mine.prom": 1, "mine-model-2.prom": 2, "mine-ranks-4-7-model-3.prom": 3}
+    assert set(os.listdir(tmp_path)) == files.keys()
+    for name, step in files.items():
+        assert samples(parsed((tmp_path / name).read_text()), "unisono_step") == [({"run": "train"}, step)]
+
+
+def test_a_second_model_goes_to_its_file_where_the_first_has_the_port(tmp_path, capsys):
+    port = free_port()
+    first, second = (Prometheus(port=port).open(run(tmp_path, part=part)) for part in ("", "model-2"))
+    try:
+        assert f"port {port} is taken by another; the numbers of model-2 are in {tmp_path}" in capsys.readouterr().err
+        first.metrics([reading(1)])
+        second.metrics([reading(2)])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            assert samples(parsed(answer.read().decode()), "unisono_step")[0][1] == 1
+        assert samples(parsed((tmp_path / "unisono.prom").read_text()), "unisono_step")[0][1] == 2
+    finally:
+        second.close("")
+        first.close("")
+
+
 def test_the_metrics_of_the_script_itself_are_left_alone(tmp_path):
     import prometheus_client
 

@@ -1,7 +1,10 @@
 """What a pager is sent, and what it cannot make us do."""
 
 import json
+import socket
+import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -68,6 +71,61 @@ def test_a_server_that_does_not_answer_is_given_up(server, tmp_path, monkeypatch
     with pytest.raises(ConnectionError, match="cannot be reached: TimeoutError"):
         Webhook(f"{server.url}/secret").open(run(tmp_path)).finding(finding())
     assert time.monotonic() - before < 4
+
+
+@contextmanager
+def dripping(beginning):
+    """A server that answers with some bytes and then one more every twentieth of a second, for five seconds."""
+
+    def answer():
+        connection, _ = listening.accept()
+        with connection:
+            try:
+                connection.sendall(beginning)
+                for _ in range(100):
+                    time.sleep(0.05)
+                    connection.sendall(b"1")
+            except OSError:
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "beginning"),
+    [
+        ("http", b"HTTP/1."),
+        ("http", b"HTTP/1.1 500 No\r\nX: "),
+        ("https", b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb\x03\x03"),
+    ],
+    ids=["status", "headers", "encryption"],
+)
+def test_a_server_that_drips_is_given_up(tmp_path, monkeypatch, scheme, beginning):
+    monkeypatch.setattr(webhook, "TIMEOUT", 0.3)
+    with dripping(beginning) as host:
+        before = time.monotonic()
+        with pytest.raises(ConnectionError):
+            Webhook(f"{scheme}://{host}/secret").open(run(tmp_path)).finding(finding())
+        assert time.monotonic() - before < 2
+
+
+@pytest.mark.parametrize("beginning", [b"X: ", b"Content-Length: 1000\r\n\r\n"], ids=["headers", "body"])
+def test_what_a_server_drips_after_it_has_taken_the_finding_does_not_matter(tmp_path, monkeypatch, beginning):
+    monkeypatch.setattr(webhook, "TIMEOUT", 0.3)
+    with dripping(b"HTTP/1.1 200 OK\r\n" + beginning) as host:
+        before = time.monotonic()
+        Webhook(f"http://{host}/secret").open(run(tmp_path)).finding(finding())
+        assert time.monotonic() - before < 2
+
+
+def test_no_timer_is_left_after_a_post(server, tmp_path):
+    Webhook(server.url).open(run(tmp_path)).finding(finding())
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
 
 
 def test_the_patience_is_two_seconds():

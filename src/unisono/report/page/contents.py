@@ -64,7 +64,7 @@ RANK_MAPS: tuple[Chart, ...] = (
         "doublings",
         "Blue: shorter than the workers' median, orange: longer. Counted in doublings: 1 is twice as long, -1 half as "
         "long.",
-        ends=("{1:.3g} times shorter", "{1:.3g} times longer"),
+        ends=("-{0:g} doublings: shorter", "+{0:g} doublings: longer"),
     ),
     RankMapChart(
         "map-loss",
@@ -104,7 +104,7 @@ LAYERS: tuple[Chart, ...] = (
         "Norm, layer by layer",
         "Norm of each group of layers: blue is shorter than the workers' median, orange longer. Counted in doublings.",
         "doublings",
-        ends=("{1:.3g} times shorter", "{1:.3g} times longer"),
+        ends=("-{0:g} doublings: shorter", "+{0:g} doublings: longer"),
         rows=lambda snapshot: snapshot.norm_GW,
         measure="Norms",
         prepared=beside_the_median,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,13 +18,17 @@ from unisono.report.page.contents import ALL
 from unisono.report.page.story import Story
 
 DOCUMENT = "unisono"
+_numbers = itertools.count(1)
 
 
 class Drawing:
     """Drawn once; `changes` then speaks of the same models by their ids."""
 
     def __init__(self, story: Story) -> None:
-        self.structure = structure(story)
+        self.look = look(story)
+        self.structure = f"{next(_numbers)}-{self.look}"
+        """Names these models and no others: what looks the same may have been drawn anew meanwhile."""
+
         self._charts = charts_of(story)
         self._steps = Range1d(*extent(story), name="steps")
         self._sources = {name: ColumnDataSource(columns, name=name) for name, columns in self._columns(story).items()}
@@ -77,7 +82,7 @@ def charts_of(story: Story) -> list[Chart]:
     return [chart for chart in ALL if chart.is_there(story)]
 
 
-def structure(story: Story) -> str:
+def look(story: Story) -> str:
     """Changes when the charts must be drawn anew."""
     looks = [(chart.name, chart.look(story)) for chart in charts_of(story)]
     return hashlib.sha256(repr((looks, story.ranks)).encode()).hexdigest()[:16]

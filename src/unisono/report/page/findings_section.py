@@ -56,10 +56,9 @@ def _unchecked(checkup: Checkup) -> list[str]:
 
 
 def _finding(finding: Finding, story: Story) -> Html:
-    last = story.timeline.last_step if finding.state == "open" else finding.last_step
-    rows = ",".join(map(str, story.rows_of(finding.ranks)))
+    last = story.last_step_of(finding)
     jump = (
-        f'<button type="button" class="jump" data-first="{finding.first_step}" data-last="{last}" data-rows="{rows}">'
+        f'<button type="button" class="jump" data-first="{finding.first_step}" data-last="{last}">'
         f'Show in the charts<span class="hidden"> {text(finding.code)}</span></button>'
     )
     facts = [("Why", code_in(finding.why)), ("Next", _remedies(finding))]
@@ -97,7 +96,8 @@ def _number(value: float | int | str) -> str:
 
 def _effective(story: Story) -> tuple[str, str, str]:
     name, workers = "Effective workers", story.timeline.workers
-    if story.times.copies and story.readings.duplicated:
+    copied = any(one.code == "UN101" and one.state == "open" for one in story.checkup().findings)
+    if copied and story.times.copies < workers:
         words = f"{count(story.times.copies, 'worker')} repeated another's batch"
         return name, f"{workers - story.times.copies} of {workers}", words
     astray = _astray(story)

@@ -23,7 +23,6 @@ LINES = {
     "noise_scale": ("noise_scale", None),
     "effective_workers": ("effective_workers", None),
     "seconds": (None, "step_W"),
-    "lr": ("lr", None),
 }
 """Each with the field of its line and the one that gives the band; without the latter the line's own extremes do."""
 
@@ -70,7 +69,7 @@ class Lines:
         :param broken_N: Where the value was measured, and is no finite number.
         """
         line, place_N = list(LINES).index(name), self.stretches.places(step_N)
-        inside = value_N[:, None] if value_NW is None else value_NW
+        inside = value_N[:, None] if value_NW is None or not value_NW.shape[1] else value_NW
         finite = np.isfinite(inside)
         np.minimum.at(self._low_LT[line], place_N, np.where(finite, inside, np.inf).min(axis=1))
         np.maximum.at(self._high_LT[line], place_N, np.where(finite, inside, -np.inf).max(axis=1))

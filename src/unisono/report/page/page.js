@@ -90,7 +90,8 @@
   function jump(button) {
     const first = Number(button.dataset.first), last = Number(button.dataset.last);
     const margin = Math.max(5, 0.2 * (last - first));
-    show(Math.max(extent[0], first - margin), Math.min(extent[1], last + margin));
+    const start = Math.max(extent[0], first - margin), end = Math.min(extent[1], last + margin);
+    show(...(start < end ? [start, end] : extent)); // a restart may have gone back to before it
     mark(first, last);
     moved = true;
     choose(after(first));
@@ -129,10 +130,12 @@
         else if (state.drawn) patch(state.drawn);
         version = state.version ?? "";
         document.title = state.title;
-        following = state.following.text;
+        const unread = state.following.unreadable;
+        following = state.following.text + (unread ? "; lines that could not be read: " + unread : "");
       } else if (answer.status !== 204 && answer.status !== 304) throw new Error(answer.statusText);
       byId("following").textContent = following;
     } catch (error) {
+      structure = version = ""; // whatever went wrong, the next answer holds everything
       byId("following").textContent = "no word from unisono live; trying again";
       console.info(error);
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bokeh.palettes import Blues256, Oranges256, diverging_palette
 
-BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
+BLUE, ORANGE = "#0072b2", "#d55e00"
 """From the palette of Okabe and Ito."""
 
 SEVERITY = {"critical": "#c62828", "warning": "#e69f00", "info": "#5b8db8"}

@@ -30,7 +30,7 @@ def scaling(story: Story) -> Html:
     found = story.outlook()
     if found is None:
         return f"<p>No estimate: {text(story.readings.missing())}.</p>"
-    cautions = "".join(f"<p>{text(caution)}</p>" for caution in caution(found, story.checkup().findings))
+    cautions = "".join(f"<p>{text(words)}</p>" for words in caution(found, story.checkup().findings))
     return f"<p>{text(verdict(found))}</p>{cautions}<p>{text(ASSUMED)}</p>"
 
 

@@ -21,8 +21,17 @@ class Snapshot:
     cos_GW: FloatRows
 
     @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        matrices = (self.cos_WW, self.norm_GW, self.cos_GW)
+        return tuple((len(rows), len(rows[0])) if rows else (0, 0) for rows in matrices)
+
+    @property
     def cells(self) -> int:
-        return sum(len(row) for rows in (self.cos_WW, self.norm_GW, self.cos_GW) for row in rows)
+        return sum(rows * columns for rows, columns in self.shapes)
+
+    def lacks_some_of(self, other: Snapshot) -> bool:
+        """The same but for matrices that it does not have, as when a worker's directions are lost."""
+        return all(mine in (theirs, (0, 0)) for mine, theirs in zip(self.shapes, other.shapes, strict=True))
 
 
 class Snapshots:
@@ -41,9 +50,12 @@ class Snapshots:
             self._newest = self._kept[-1] if self._kept else None
         if not record.cos_WW and not record.norm_GW:
             return
-        self._newest = Snapshot(record.step, record.cos_WW, record.norm_GW, record.cos_GW)
-        if self._kept and not _same_shape(self._kept[-1], self._newest):
+        snapshot = Snapshot(record.step, record.cos_WW, record.norm_GW, record.cos_GW)
+        if self._kept and snapshot.shapes != self._kept[-1].shapes:
+            if snapshot.lacks_some_of(self._kept[-1]):
+                return
             self._kept, self._every, self._seen = [], 1, 0
+        self._newest = snapshot
         if self._seen % self._every == 0:
             self._kept.append(self._newest)
         self._seen += 1
@@ -59,7 +71,3 @@ class Snapshots:
 def nearest(snapshots: list[Snapshot], step: int) -> int:
     """The place of the first one at or after a step, else of the last one."""
     return min(bisect_left([snapshot.step for snapshot in snapshots], step), len(snapshots) - 1)
-
-
-def _same_shape(one: Snapshot, other: Snapshot) -> bool:
-    return (len(one.cos_WW), len(one.norm_GW)) == (len(other.cos_WW), len(other.norm_GW))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from unisono.diagnosis import Diagnosis
+from unisono.finding import Finding
 from unisono.records import AttemptRecord, EndRecord, NoteRecord, Record, RunRecord, StepRecord
 from unisono.report.checkup import Checkup, conclude, further_models
 from unisono.report.lookthrough import Cover, look_through
@@ -76,6 +77,11 @@ class Story:
     @property
     def ranks_are_rows(self) -> bool:
         return self.ranks == tuple(range(self.timeline.workers))
+
+    def last_step_of(self, finding: Finding) -> int:
+        """An open one lasts to the newest step, unless a restart went back to before it began."""
+        newest = self.timeline.last_step if finding.state == "open" else finding.last_step
+        return max(newest, finding.first_step)
 
     def rows_of(self, ranks: Sequence[int]) -> list[int]:
         return [row for row, rank in enumerate(self.ranks) if rank in set(ranks)]

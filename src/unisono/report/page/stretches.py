@@ -34,8 +34,8 @@ class Stretches:
         return doubled
 
     def cut(self, step: int) -> int:
-        """Forgets what begins at a step or later; how many stretches are left."""
-        self.count = max(0, min(self.count, -(-(step - self.origin) // self.length)))
+        """Forgets all stretches that reach a step or later; how many are left. One that it cuts is forgotten whole."""
+        self.count = max(0, min(self.count, (step - self.origin) // self.length))
         return self.count
 
     def place(self, step: int) -> int:

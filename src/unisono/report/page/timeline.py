@@ -32,7 +32,7 @@ class Timeline:
         self._turned_over_at = 0
 
     def see(self, record: StepRecord) -> None:
-        workers = len(record.loss_W) or len(record.norm_W) or self.workers
+        workers = len(record.step_W) or len(record.loss_W) or len(record.norm_W) or self.workers
         if record.attempt != self._attempt or workers != self.workers:
             self._turn_over(record, workers)
         if record.step < self._turned_over_at:
@@ -116,7 +116,7 @@ def _per_worker(records: list[StepRecord], field: str, workers: int) -> Array:
 def _broken(records: list[StepRecord], value_NW: Array) -> Array:
     """What is not finite stands out: a NaN that was measured is not the same as a value that is not known."""
     for row, record in enumerate(records):
-        if False in record.finite_W:
+        if False in record.finite_W and len(record.finite_W) == value_NW.shape[1]:
             value_NW[row, [worker for worker, finite in enumerate(record.finite_W) if finite is False]] = np.inf
     return value_NW
 

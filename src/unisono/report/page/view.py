@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono.records import Record
-from unisono.report.page.drawing import Drawing, structure
+from unisono.report.page.drawing import Drawing, look
 from unisono.report.page.file import title_of
 from unisono.report.page.frame import bokeh_script, filled, framed, own
 from unisono.report.page.html import Html
@@ -30,7 +30,7 @@ class View:
         :param have: The structure of the charts that the browser shows; empty at first.
         """
         story = self._story
-        if self._drawing is None or self._drawing.structure != structure(story):
+        if self._drawing is None or self._drawing.look != look(story):
             self._drawing = Drawing(story)
         slots = words(story)
         if have == self._drawing.structure:

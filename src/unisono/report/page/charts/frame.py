@@ -7,10 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from bokeh.models import BasicTicker, BoxAnnotation, BoxZoomTool, ColumnDataSource, HoverTool, Range1d
+from bokeh.models import (
+    BasicTicker,
+    BoxAnnotation,
+    BoxZoomTool,
+    ColumnDataSource,
+    HoverTool,
+    LinearColorMapper,
+    Range1d,
+)
 from bokeh.plotting import figure
 
-from unisono.report.page.palette import MARK
+from unisono.report.page.palette import LESS_IS_ORANGE, MARK, MORE_IS_ORANGE, NOT_FINITE, UNKNOWN
 from unisono.report.page.story import Story
 from unisono.report.page.stretches import Array
 
@@ -36,8 +44,8 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, ends: tuple[str, str], limit: float, less_is_orange: bool) -> Key:
-        """With the limit as the first number in the words, and what so many doublings make as the second."""
-        low, high = (words.format(limit, 2.0**limit) for words in ends)
+        """With the limit in the words."""
+        low, high = (words.format(limit) for words in ends)
         return cls(low, high, less_is_orange)
 
 
@@ -115,10 +123,28 @@ def limit_of(values: Array, largest: float) -> float:
     return min(largest, next((limit for limit in LIMITS if limit >= reached), reached))
 
 
-def within(values: Array, limit: float) -> Array:
-    """What is infinite stays beyond the limit, and gets a colour of its own."""
-    clipped = np.where(np.isposinf(values), np.inf, np.clip(values, -limit, limit))
-    return np.ascontiguousarray(clipped, dtype=np.float32)
+def draw_image(plot: figure, source: ColumnDataSource, limit: float, less_is_orange: bool, **options: Any) -> Any:
+    """The values in colours, and black where they are infinite."""
+    place = {"x": "x", "y": "y", "dw": "dw", "dh": "dh", "source": source, **options}
+    image = plot.image("image", color_mapper=colours(limit, less_is_orange), **place)
+    if "broken" in source.data:
+        black = LinearColorMapper(palette=["#00000000", NOT_FINITE], low=0, high=1)
+        plot.image("broken", color_mapper=black, **place)
+    return image
+
+
+def image_columns(images: Sequence[Array]) -> Columns:
+    """What is infinite has an image of its own, where there is any: a palette has no place for it."""
+    columns = {"image": [np.ascontiguousarray(np.where(np.isposinf(one), np.nan, one), np.float32) for one in images]}
+    if any(np.isposinf(one).any() for one in images):
+        columns["broken"] = [np.ascontiguousarray(np.isposinf(one), np.uint8) for one in images]
+    return columns
+
+
+def colours(limit: float, less_is_orange: bool) -> LinearColorMapper:
+    """Values beyond the limit have the colours at its ends."""
+    palette = LESS_IS_ORANGE if less_is_orange else MORE_IS_ORANGE
+    return LinearColorMapper(palette=palette, low=-limit, high=limit, nan_color=UNKNOWN)
 
 
 def number_ranks(axis: Any, story: Story) -> None:

@@ -23,11 +23,11 @@ class FindingsLane(Chart):
         return bool(story.checkup().findings)
 
     def data(self, story: Story) -> dict[str, Columns]:
-        shown, last = _shown(story), story.timeline.last_step
+        shown = _shown(story)
         columns = {
             "code": [finding.code for finding in shown],
             "left": [finding.first_step - 0.5 for finding in shown],
-            "right": [(last if finding.state == "open" else finding.last_step) + 0.5 for finding in shown],
+            "right": [story.last_step_of(finding) + 0.5 for finding in shown],
             "colour": [SEVERITY[finding.severity] for finding in shown],
             "ranks": [spoken_ranks(finding) or "nobody by name" for finding in shown],
             "steps": [spoken_steps(finding) for finding in shown],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from bokeh.models import LinearColorMapper, Range1d
+from bokeh.models import Range1d
 from bokeh.plotting import figure
 
 from unisono.finding import Finding
@@ -15,15 +15,16 @@ from unisono.report.page.charts.frame import (
     Key,
     Sources,
     Table,
+    draw_image,
     hover,
+    image_columns,
     limit_of,
     number_ranks,
     rank_row,
     spoken,
     time_figure,
-    within,
 )
-from unisono.report.page.palette import LESS_IS_ORANGE, MARK, MORE_IS_ORANGE, NOT_FINITE, UNKNOWN
+from unisono.report.page.palette import MARK
 from unisono.report.page.rankmaps import RankMap
 from unisono.report.page.story import Story
 from unisono.report.page.stretches import Array
@@ -51,10 +52,9 @@ class RankMapChart(Chart):
         rank_map = self._map(story)
         if rank_map is None:
             return {}
-        limit, stretches = self._limit(story), rank_map.stretches
-        value_RT = within(rank_map.filled(), limit)
+        stretches, value_RT = rank_map.stretches, rank_map.filled()
         image = {
-            "image": [value_RT],
+            **image_columns([value_RT]),
             "x": [stretches.origin - 0.5],
             "y": [-0.5],
             "dw": [stretches.count * stretches.length],
@@ -62,27 +62,23 @@ class RankMapChart(Chart):
         }
         return {self.name: image, f"{self.name}-marks": _marks(story)}
 
-    def look(self, story: Story) -> tuple[int, float, bool]:
-        return story.timeline.workers, self._limit(story), self._steps_per_column(story) == 1
+    def look(self, story: Story) -> tuple[int, float, bool, bool]:
+        rank_map = self._map(story)
+        broken = rank_map is not None and bool(np.isposinf(rank_map.filled()).any())
+        return story.timeline.workers, self._limit(story), self._steps_per_column(story) == 1, broken
 
     def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
-        workers, limit = story.timeline.workers, self._limit(story)
+        workers, rank_map = story.timeline.workers, self._map(story)
         height = 70 + int(np.clip(18 * workers, 60, 330))
         plot = time_figure(self.name, steps, height, y_range=Range1d(workers - 0.5, -0.5))
-        colours = LinearColorMapper(
-            palette=LESS_IS_ORANGE if self.less_is_orange else MORE_IS_ORANGE,
-            low=-limit,
-            high=limit,
-            high_color=NOT_FINITE,
-            nan_color=UNKNOWN,
-        )
-        image = plot.image("image", "x", "y", "dw", "dh", source=sources[self.name], color_mapper=colours)
+        image = draw_image(plot, sources[self.name], self._limit(story), self.less_is_orange)
         marks = {"line_color": MARK, "line_width": 2, "line_dash": "dashed", "fill_alpha": 0}
         plot.quad("left", "right", "top", "bottom", source=sources[f"{self.name}-marks"], **marks)
         number_ranks(plot.yaxis, story)
         plot.yaxis.axis_label = "rank"
         step = "step" if self._steps_per_column(story) == 1 else "around step"
-        rows = [(step, "$x{0,0}"), *rank_row("$y", story), (self.shows, "@image{%.3g}")]
+        rank = "rank" if rank_map is None or rank_map.per_row == 1 else "around rank"
+        rows = [(step, "$x{0,0}"), *rank_row("$y", story, rank), (self.shows, "@image{%.3g}")]
         plot.add_tools(hover(rows, renderers=[image]))
         plot.grid.visible = False
         return plot
@@ -133,10 +129,9 @@ def _marked(story: Story) -> list[Finding]:
 
 def _marks(story: Story) -> Columns:
     boxes = [(finding, row) for finding in _marked(story) for row in story.rows_of(finding.ranks)]
-    last = story.timeline.last_step
     return {
         "left": [finding.first_step - 0.5 for finding, _ in boxes],
-        "right": [(last if finding.state == "open" else finding.last_step) + 0.5 for finding, _ in boxes],
+        "right": [story.last_step_of(finding) + 0.5 for finding, _ in boxes],
         "top": [row + 0.5 for _, row in boxes],
         "bottom": [row - 0.5 for _, row in boxes],
     }

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from bokeh.models import CDSView, FixedTicker, IndexFilter, LinearColorMapper, Range1d
+from bokeh.models import CDSView, FixedTicker, IndexFilter, Range1d
 from bokeh.plotting import figure
 
+from unisono.groups import MOST_GROUPS
 from unisono.records import FloatRows
 from unisono.report.page.charts.frame import (
     LEFT_MARGIN,
@@ -22,14 +23,14 @@ from unisono.report.page.charts.frame import (
     Sources,
     Table,
     bare,
+    draw_image,
     hover,
+    image_columns,
     limit_of,
     number_ranks,
     rank_row,
     spoken,
-    within,
 )
-from unisono.report.page.palette import LESS_IS_ORANGE, MORE_IS_ORANGE, NOT_FINITE, UNKNOWN
 from unisono.report.page.snapshots import Snapshot, nearest
 from unisono.report.page.story import Story
 from unisono.report.page.stretches import Array
@@ -61,33 +62,28 @@ class SnapshotMap(Chart):
 
     def data(self, story: Story) -> dict[str, Columns]:
         snapshots = story.snapshots.all()
-        limit = self._limit(story)
-        images = [within(self._values(snapshot), limit) for snapshot in snapshots]
+        images = [self._values(snapshot) for snapshot in snapshots]
         count = len(images)
         place = {"x": [-0.5] * count, "y": [-0.5] * count}
         size = {"dw": [image.shape[1] for image in images], "dh": [image.shape[0] for image in images]}
-        return {self.name: {"image": images, "step": [snapshot.step for snapshot in snapshots], **place, **size}}
+        return {
+            self.name: {**image_columns(images), "step": [snapshot.step for snapshot in snapshots], **place, **size}
+        }
 
-    def look(self, story: Story) -> tuple[int, int, float]:
-        rows, workers = self._values(story.snapshots.all()[-1]).shape
-        return rows, workers, self._limit(story)
+    def look(self, story: Story) -> tuple[int, int, float, bool]:
+        values = [self._values(snapshot) for snapshot in story.snapshots.all()]
+        rows, workers = values[-1].shape
+        return rows, workers, self._limit(story), any(bool(np.isposinf(one).any()) for one in values)
 
     def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
-        rows, workers, limit = self.look(story)
+        rows, workers, limit, _ = self.look(story)
         size = {"height": 70 + int(np.clip(20 * rows, 80, 420)), "sizing_mode": "stretch_width"}
         ranges = {"x_range": Range1d(-0.5, workers - 0.5), "y_range": Range1d(rows - 0.5, -0.5)}
         plot = bare(
             figure(name=self.name, tools=[], toolbar_location=None, min_border_left=LEFT_MARGIN, **ranges, **size)
         )
         view = CDSView(filter=IndexFilter(indices=[chosen(story)], name=f"chosen-{self.name}"))
-        colours = LinearColorMapper(
-            palette=LESS_IS_ORANGE if self.less_is_orange else MORE_IS_ORANGE,
-            low=-limit,
-            high=limit,
-            high_color=NOT_FINITE,
-            nan_color=UNKNOWN,
-        )
-        image = plot.image("image", "x", "y", "dw", "dh", source=sources[self.name], view=view, color_mapper=colours)
+        image = draw_image(plot, sources[self.name], limit, self.less_is_orange, view=view)
         number_ranks(plot.xaxis, story)
         plot.xaxis.axis_label = "rank"
         plot.yaxis.axis_label = "layers" if self.by_layer else "rank"
@@ -107,7 +103,7 @@ class SnapshotMap(Chart):
     def table(self, story: Story) -> Table | None:
         snapshot = story.snapshots.all()[chosen(story)]
         rows = self.rows(snapshot)
-        if not rows or len(rows[0]) > TABLE_UP_TO:
+        if not rows or len(rows[0]) > TABLE_UP_TO or len(rows) > MOST_GROUPS:
             return None
         names = layer_names(story) if self.by_layer else [f"rank {rank}" for rank in story.ranks]
         cells = [["-" if value is None else spoken(value) for value in row] for row in rows]
