@@ -17,7 +17,7 @@ from unisono.report.page.story import Story
 
 HEIGHT = 190
 WIDE = 50.0
-"""From this ratio of the largest to the smallest value on, positive values are shown on a logarithmic axis."""
+"""Where the line spans this ratio, or a spike rises so far above it, positive values have a logarithmic axis."""
 
 ROWS = 12
 
@@ -89,7 +89,8 @@ class LineChart(Chart):
         if line.is_empty or not self.may_be_logarithmic:
             return False
         smallest, largest = _extremes(line)
-        return smallest > 0 and largest > WIDE * smallest
+        top = line.mean_T.max()
+        return bool(smallest > 0 and (top > WIDE * line.mean_T.min() or largest > WIDE * top))
 
 
 def _columns(line: Line) -> Columns:
