@@ -101,14 +101,12 @@ def _text(finding: Finding, run: str) -> str:
 
 
 class _Connection(HTTPConnection):
-    def __init__(self, deadline: _Deadline, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._deadline = deadline
+    deadline: _Deadline
 
     def connect(self) -> None:
         super().connect()
         # A second handle: the first is taken over by the encryption, which may be kept waiting as well.
-        self._deadline.cut_in_time(self.sock.dup())
+        self.deadline.cut_in_time(self.sock.dup())
 
 
 class _EncryptedConnection(HTTPSConnection, _Connection):
@@ -142,10 +140,15 @@ class _Deadline(HTTPHandler, HTTPSHandler):
             self._cut()
 
     def http_open(self, request: Request) -> HTTPResponse:
-        return self.do_open(partial(_Connection, self), request)
+        return self.do_open(partial(self._connection, _Connection), request)
 
     def https_open(self, request: Request) -> HTTPResponse:
-        return self.do_open(partial(_EncryptedConnection, self), request)
+        return self.do_open(partial(self._connection, _EncryptedConnection), request)
+
+    def _connection(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
+        connection = kind(host, **options)
+        connection.deadline = self
+        return connection
 
     def _cut(self) -> None:
         self.is_over = True

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import mlflow
@@ -104,6 +105,20 @@ def test_a_run_inside_the_run_takes_nothing_over(sink):
     assert [step for step, _ in history(outer, "unisono/loss_mean")] == [1, 2, 3]
     assert "unisono.UN101" in tags(outer)
     assert history(inner, "unisono/loss_mean") == []
+
+
+def test_a_run_begun_later_on_another_thread_takes_nothing_over(sink):
+    def evaluate():
+        # Runs are compared by their milliseconds.
+        time.sleep(0.01)
+        with mlflow.start_run() as other:
+            elsewhere(sink.metrics, [reading(2)])
+        assert history(other, "unisono/loss_mean") == []
+
+    with mlflow.start_run() as the_run:
+        elsewhere(sink.metrics, [reading(1)])
+        elsewhere(evaluate)
+    assert [step for step, _ in history(the_run, "unisono/loss_mean")] == [1, 2]
 
 
 def test_the_outermost_run_is_found_even_if_another_is_inside_it_already(sink):
