@@ -36,6 +36,18 @@ def test_figures_are_those_of_the_evidence():
     assert listening["command"] in page
 
 
+def test_the_speed_of_the_report_is_that_of_the_evidence():
+    page = (ROOT / "docs" / "page.md").read_text()
+    speed = json.loads((EVIDENCE / "report_speed.json").read_text())
+    assert speed["command"] in page
+    for found in speed["results"]:
+        made, view = f"{found['seconds_to_make']:.1f} s", f"{found['seconds_to_first_view']:.1f} s"
+        figures = f"{made} | {found['megabytes_of_page']:.1f} MB | {view}"
+        assert re.search(
+            rf"{found['records']:,} records, {found['workers']:,} workers,.* \| {re.escape(figures)}", page
+        )
+
+
 def test_the_results_of_the_detection_benchmark_are_those_of_the_evidence():
     page, tally = (ROOT / "docs" / "detection.md").read_text(), load(EVIDENCE)
     script = runpy.run_path(str(EVIDENCE / "detection.py"))

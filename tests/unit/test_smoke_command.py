@@ -162,7 +162,7 @@ def test_what_ends_us_ends_the_job(number, code):
     while not Path("run/run.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=90)
     assert (process.returncode, out) == (code, b"")
     assert job_processes() == []
 
