@@ -5,22 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from consoles import Console
 from unisono import live
 from unisono.finding import Cause, Finding
 from unisono.live import HELD_SECONDS, HELD_STEPS, MOST_TOLD, LiveDiagnosis
 from unisono.records import AttemptRecord, NoteRecord, StepRecord, WorkerFacts
-
-
-class Console:
-    def __init__(self):
-        self.said = []
-        self.complaints = []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def complain(self, text):
-        self.complaints.append(text)
 
 
 class Findings:

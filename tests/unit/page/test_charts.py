@@ -15,7 +15,7 @@ from unisono.report.page.charts.frame import image_columns, limit_of
 from unisono.report.page.charts.lane import FindingsLane
 from unisono.report.page.charts.outlook_chart import OutlookChart
 from unisono.report.page.charts.overlay import Overlay
-from unisono.report.page.charts.snapshot_maps import beside_the_median, chosen, layer_names
+from unisono.report.page.charts.snapshot_maps import chosen, layer_names
 from unisono.report.page.contents import ALL
 from unisono.report.page.drawing import Drawing
 from unisono.report.page.lines import Line
@@ -133,7 +133,10 @@ def test_layers_stand_in_the_models_order():
 
 
 def test_the_norm_of_a_layer_stands_beside_the_median_of_the_workers():
-    assert beside_the_median(np.array([[1.0, 1.0, 2.0, 4.0, 1.0]])).tolist() == [[0, 0, 1, 2, 0]]
+    norm_GW = ((1.0, 1.0, 2.0, 4.0),) * len(invented.GROUPS)
+    steps = [replace(one, norm_GW=norm_GW) for one in invented.steps(4, 30)]
+    image = CHARTS["layers-norm"].data(told(invented.header(), invented.attempt(4), *steps))["layers-norm"]["image"][0]
+    assert image[0].tolist() == pytest.approx([-0.585, -0.585, 0.415, 1.415], abs=1e-3)
 
 
 def test_the_reading_shown_first_is_that_of_the_leading_finding():

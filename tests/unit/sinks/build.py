@@ -8,18 +8,6 @@ from unisono.sinks.names import reading_of
 from unisono.sinks.sink import Run
 
 
-class Console:
-    def __init__(self):
-        self.said = []
-        self.complaints = []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def complain(self, text):
-        self.complaints.append(text)
-
-
 def finding(code="UN101", severity="critical", **changes):
     content = {
         "code": code,

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from consoles import Console
 from unisono.errors import UserError
 from unisono.sinks import Prometheus
 from unisono.sinks import delivery as delivery_module
 from unisono.sinks.delivery import LONGEST_QUEUE, READINGS_A_SECOND
 from unisono.sinks.feed import Feed
 from unisono.sinks.sink import OpenSink, Sink
-from unit.sinks.build import Console, finding, record, run, without
+from unit.sinks.build import finding, record, run, without
 
 SOON = 10.0
 """Seconds after which a test fails rather than waits."""

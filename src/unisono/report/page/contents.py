@@ -7,7 +7,8 @@ from unisono.report.page.charts.lane import FindingsLane
 from unisono.report.page.charts.line_chart import LineChart
 from unisono.report.page.charts.outlook_chart import OutlookChart
 from unisono.report.page.charts.rank_map import RankMapChart
-from unisono.report.page.charts.snapshot_maps import SnapshotMap, beside_the_median
+from unisono.report.page.charts.snapshot_maps import SnapshotMap
+from unisono.report.page.rankmaps import norms_beside_median
 
 BAND = "Line: mean. Band: the smallest and the largest worker."
 EXTREMES = "Line: mean over a stretch of steps. Band: the smallest and the largest value in it."
@@ -107,7 +108,7 @@ LAYERS: tuple[Chart, ...] = (
         ends=("-{0:g} doublings: shorter", "+{0:g} doublings: longer"),
         rows=lambda snapshot: snapshot.norm_GW,
         measure="Norms",
-        prepared=beside_the_median,
+        prepared=norms_beside_median,
         less_is_orange=False,
         by_layer=True,
     ),

@@ -5,7 +5,6 @@ S = snapshots, W = workers, G = layer groups.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -140,13 +139,6 @@ def chosen(story: Story) -> int:
 def layer_names(story: Story) -> list[str]:
     groups = story.attempt.groups if story.attempt is not None else ()
     return [_short(name) for name in groups]
-
-
-def beside_the_median(norm_GW: Array) -> Array:
-    """How often the norm doubles from the workers' median to each worker's."""
-    with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of layers of which nothing is known
-        return np.log2(norm_GW) - np.log2(np.nanmedian(norm_GW, axis=1, keepdims=True))
 
 
 def _short(name: str) -> str:
