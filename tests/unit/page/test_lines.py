@@ -57,8 +57,8 @@ def test_a_dip_and_a_spike_survive_every_doubling():
 
 def test_what_a_restart_replaced_is_gone_also_from_the_stretch_that_it_cuts():
     values = np.ones(2_000)
-    values[1_001] = 99.0
-    line = timeline([*losses(values.tolist()), *losses([1.0] * 50, attempt=2, first=1_000)]).line("loss")
+    values[1_003] = 99.0
+    line = timeline([*losses(values.tolist()), *losses([1.0] * 50, attempt=2, first=1_002)]).line("loss")
     assert line.high_T.max() == 1
 
 
