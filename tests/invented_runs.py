@@ -46,6 +46,24 @@ def steps(workers=4, count=200, first=0, number=1, opposed=None, twins=(), every
         )
 
 
+def steered(workers=4, left_out=lambda step: (), distance=0.8):
+    """Fields for `steps`: steering that leaves out some workers at each step, or skips it by leaving out all."""
+
+    def kept(step):
+        return workers - len(left_out(step))
+
+    def weights(step):
+        rejected = left_out(step)
+        return tuple(0.0 if one in rejected else 1 / kept(step) for one in range(workers)) if kept(step) else ()
+
+    return {
+        "kept_workers": kept,
+        "weight_W": lambda step: weights(step) if left_out(step) else (),
+        "distance_W": lambda step: (distance,) * workers,
+        "skipped": lambda step: kept(step) == 0,
+    }
+
+
 def _heard(random, workers, opposed, twins, matrices):
     norm_W = 1.0 + 0.05 * random.standard_normal(workers)
     sign_W = np.ones(workers)

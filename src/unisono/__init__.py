@@ -5,22 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "attach", "every", "sinks", "within_budget"]
+__all__ = ["__version__", "attach", "every", "microbatches", "sinks", "weightings", "within_budget"]
 
 if TYPE_CHECKING:
-    from unisono import sinks
+    from unisono import sinks, weightings
     from unisono.attaching import attach
+    from unisono.microbatching import microbatches
     from unisono.schedule import every, within_budget
 
-_HOMES = {"attach": "unisono.attaching", "every": "unisono.schedule", "within_budget": "unisono.schedule"}
+_MODULES = ("sinks", "weightings")
+_HOMES = {
+    "attach": "unisono.attaching",
+    "every": "unisono.schedule",
+    "microbatches": "unisono.microbatching",
+    "within_budget": "unisono.schedule",
+}
 
 
 def __getattr__(name: str) -> Any:
     # torch is imported when it is needed: records, run files and the command line work without it.
     from importlib import import_module
 
-    if name == "sinks":
-        return import_module("unisono.sinks")
+    if name in _MODULES:
+        return import_module(f"unisono.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module `unisono` has no attribute `{name}`")
     return getattr(import_module(_HOMES[name]), name)

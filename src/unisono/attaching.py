@@ -27,6 +27,8 @@ from unisono.schedule import DEFAULT, Schedule, every
 from unisono.settings import Settings
 from unisono.sinks.choosing import VARIABLE, chosen
 from unisono.sinks.sink import Sink
+from unisono.steering.setting_up import asked_course, steer
+from unisono.steering.steering import Steering
 
 OLDEST_TORCH = (2, 6)
 _monitors_of_group: Counter[tuple[int, ...]] = Counter()
@@ -39,6 +41,10 @@ def attach(
     loader: Any = None,
     run_dir: str | os.PathLike[str] | None = None,
     schedule: Schedule | None = None,
+    weighting: Any = None,
+    gram: str = "sketch",
+    scope: str = "model",
+    forget_rejected: bool = False,
     sinks: str | Sink | Sequence[str | Sink] | None = None,
     ignore: Sequence[str] = (),
     on_finding: Callable[[Finding], None] | None = None,
@@ -52,6 +58,12 @@ def attach(
     :param loader: Your data loader, where it is not torch's own: its sampler's settings are compared between ranks.
     :param run_dir: The run's directory; one that exists is continued as a new attempt.
     :param schedule: When gradients are heard; by default every step up to 500, then within 0.5 % of the step time.
+    :param weighting: One of `unisono.weightings`: all-reduce leaves the weighted sum it asks for instead of the mean.
+        Without it, unisono only listens.
+    :param gram: Of steering: `sketch`, or `exact` inner products of all gradients at the price of a slower all-reduce.
+    :param scope: Of steering: one decision for the whole `model`, or one per `bucket` of DDP, while backward goes on.
+    :param forget_rejected: Of steering: buffers, such as BatchNorm's statistics, of a rejected worker go back to what
+        they were before the step.
     :param sinks: Where numbers and findings go besides the run file: names, as in `["tensorboard"]`, or objects of
         `unisono.sinks`. Used on rank 0, each on a thread of its own.
     :param ignore: Codes of findings to keep quiet about, as in `["UN105"]`; they are still counted.
@@ -67,20 +79,30 @@ def attach(
         _check_optimizer(model, optimizer)
     ignored = _ignored(ignore)
     chosen_sinks = chosen(sinks, os.environ.get(VARIABLE, ""))
+    settings = Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
+    course = asked_course(weighting, gram, scope, forget_rejected)
     wrapper = _wrapper_of(model)
-    if wrapper is None:
-        return InertMonitor()
+    steering = None if course is None else steer(model, wrapper, optimizer, course)
+    try:
+        return InertMonitor() if wrapper is None else _listen(model, wrapper, settings, steering)
+    finally:
+        if steering is not None:
+            steering.begin()
+
+
+def _listen(
+    model: nn.Module, wrapper: Wrapper, settings: Settings, steering: Steering | None
+) -> Monitor | InertMonitor:
     ranks = tuple(wrapper.ranks())
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
     try:
-        settings = Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
-        monitor = Monitor(wrapper, settings, nth)
+        monitor = Monitor(wrapper, settings, nth, steering)
     except Exception as error:
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
         Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
         return InertMonitor()
-    _introduce(monitor, len(ranks))
+    _introduce(monitor, len(ranks), steering)
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
     # It outlives the wrapper itself: a script that throws it away trains on, unsynchronised.
     weakref.finalize(getattr(model, "module", model), monitor.retire).atexit = False
@@ -111,14 +133,15 @@ def _is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def _introduce(monitor: Monitor, world: int) -> None:
+def _introduce(monitor: Monitor, world: int, steering: Steering | None) -> None:
     if monitor.rank != 0:
         return
     where = f"recording in {short(Path(monitor.run_dir or '.'))}"
     if world == 1:
         Console().say(f"one worker only, nothing to compare: local signals, {where}")
     else:
-        Console().say(f"listening to {world} workers, {where}")
+        steered = "" if steering is None else f", steering by {steering}"
+        Console().say(f"listening to {world} workers{steered}, {where}")
 
 
 def _scheduled() -> Schedule:

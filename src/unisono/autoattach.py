@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 from pathlib import Path
@@ -39,6 +40,9 @@ def _follow(cls: type[Any]) -> None:
 
             _monitors[:] = [*(monitor for monitor in _monitors if not monitor.closed), attach(self)]
         except Exception as error:
+            if os.environ.get("UNISONO_WEIGHTING"):
+                # Asked for by every worker's environment, and refused on every worker: not to be passed over.
+                raise
             Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
 
     cls.__init__ = __init__

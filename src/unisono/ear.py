@@ -24,6 +24,7 @@ from unisono.nesting import Nesting
 from unisono.parcel import Parcel
 from unisono.plan import Plan
 from unisono.probe import Hearing, Probe
+from unisono.steering.steering import Steering
 from unisono.taps import Listener
 
 
@@ -38,15 +39,15 @@ class Ear(Listener):
         submit: Callable[[Parcel], None],
         complain: Callable[[str], None],
         first_step: int = 0,
+        steering: Steering | None = None,
     ) -> None:
         self.step = first_step
         self.closed = False
         self.pid = os.getpid()
         self.spent = 0.0
         self._wrapper, self._probe, self._witness, self._plan = wrapper, probe, witness, plan
-        self._submit, self._complain = submit, complain
+        self._submit, self._complain, self._steering, self._share = submit, complain, steering, share
         self._clock = clock_for(probe.device)
-        self._share = share
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
         self._stepping = Nesting()
@@ -178,7 +179,7 @@ class Ear(Listener):
             self._foreign_step = self._backwards > 0
             return
         if self._stepping.leave(optimizer) and (self._backwards or self._missed_a_backward()):
-            self._end_step(skipped=False)
+            self._end_step(skipped=self._steering is not None and self._steering.skipped)
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""
@@ -222,6 +223,7 @@ class Ear(Listener):
             reduced_share=self._reduced if self._syncs == 1 else None,
             hearing=self._hearing,
             statement=statement,
+            steered=None if self._steering is None else self._steering.take(),
         )
         self.step += 1
         self._witness.step_is(self.step)

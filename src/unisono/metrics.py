@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unisono import gram
 from unisono.evidence.comparison import compare
+from unisono.evidence.decisions import decided
 from unisono.records import Floats, StepRecord
 from unisono.signals import LocalSignal, RollCall
 
@@ -65,6 +66,7 @@ def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -
         **cheap,
         **heard,
         **compare(roll),
+        **decided(roll, bool(heard)),
     )
 
 
@@ -122,10 +124,11 @@ def _heard(roll: RollCall, memory: Memory, matrices: bool) -> dict[str, Any]:
 
 
 def _squared_norm_of_mean(roll: RollCall, square_W: Tensor) -> float | None:
-    """Exact, from the ranks' shares of the reduced gradient; None unless all-reduce was a plain mean of all."""
+    """Exact, from the ranks' shares of the reduced gradient; None unless that was a plain mean of all."""
     shares = [signal.reduced_share for signal in roll.signal_W if signal is not None]
     known = [share for share in shares if share is not None]
-    if not roll.plain_mean or len(known) < len(roll.signal_W):
+    steered = any(signal is not None and signal.weight_W for signal in roll.signal_W)
+    if steered or not roll.plain_mean or len(known) < len(roll.signal_W):
         return None
     mean_square = sum(known)
     # A mean is never longer than the mean of the lengths: if it is, the reduction was something else.

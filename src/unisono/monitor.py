@@ -35,6 +35,7 @@ from unisono.settings import Settings
 from unisono.sidechannel import SideChannel
 from unisono.signals import LocalSignal
 from unisono.sinks.feed import Feed
+from unisono.steering.steering import Steering
 from unisono.switchyard import Switchyard
 
 RING = 1_000
@@ -45,7 +46,7 @@ CRASH_PATIENCE = 0.5
 class Monitor:
     """Listens to one model on this rank until it is closed. Also a context manager."""
 
-    def __init__(self, wrapper: Wrapper, settings: Settings, nth: int) -> None:
+    def __init__(self, wrapper: Wrapper, settings: Settings, nth: int, steering: Steering | None = None) -> None:
         first_step = settings.first_step
         ranks = wrapper.ranks()
         self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
@@ -66,7 +67,7 @@ class Monitor:
         self._witness = Witness(
             wrapper, auditor, self._probe.device, plan, complain, lambda: self._compared_model(wrapper), settings.loader
         )
-        self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step)
+        self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step, steering)
         taps.connect(self._ear)
         taps.connect(self._witness)
         self._exchange.start()

@@ -15,7 +15,7 @@ from unisono.clock import Clock, Mark
 from unisono.deferred import Luggage
 from unisono.evidence.statement import Statement
 from unisono.probe import Hearing
-from unisono.signals import LocalSignal
+from unisono.signals import LocalSignal, Steered
 
 
 @dataclass(slots=True)
@@ -41,6 +41,7 @@ class Parcel:
     reduced_share: float | Tensor | None
     hearing: Hearing | None
     statement: Statement
+    steered: Steered | None = None
     _floats: Luggage = field(init=False)
     _prints: Luggage = field(init=False)
     _arrived: torch.cuda.Event | None = field(default=None, init=False)
@@ -89,6 +90,8 @@ class Parcel:
             nonfinite=nonfinite,
             reduced_share=None if reduced is None else reduced * unscale**2,
             squared_norm_G=tuple(number * unscale**2 for number in squared_norm_G),
+            weight_W=() if self.steered is None else self.steered.weight_W,
+            distance_W=() if self.steered is None else self.steered.distance_W,
         )
 
     def print_of(self, number: int | Tensor | None) -> int | None:

@@ -41,7 +41,12 @@ class Planner:
         share = exchange.plan.budget(start + AHEAD)
         if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
             self._set_interval(start, share, exchange)
-        if not all(signal.finite for signal in signals) and not record.skipped:
+        # What steering left out has been dealt with, and may go on for the whole run.
+        counted_W = record.weight_W or (1.0,) * len(roll.signal_W)
+        spoilt = any(
+            one is not None and not one.finite and counts for one, counts in zip(roll.signal_W, counted_W, strict=True)
+        )
+        if spoilt and not record.skipped:
             self.suspect(exchange)
         for question in self._inquiry.about(record, start):
             self._announce(question, exchange)

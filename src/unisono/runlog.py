@@ -46,7 +46,7 @@ class RunLog:
         if self.run_dir.parent.name == RUNS:
             point_latest_at(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
-        self._summary = Summary(len(ranks))
+        self._summary = Summary(len(ranks), ranks)
         self.diagnosis, self._feed = diagnosis, feed
         self._last_step = first_step - 1
         self._synced = time.monotonic()

@@ -11,6 +11,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
+class Steered:
+    """What steering decided at a step."""
+
+    weight_W: tuple[float, ...]
+    distance_W: tuple[float, ...]
+    """Cosine distance of each worker's gradient to the sum of the other kept ones; NaN where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class LocalSignal:
     """One rank's step in plain numbers: small enough to travel at every step."""
 
@@ -67,6 +76,9 @@ class LocalSignal:
 
     target_rows: int = 0
     fresh: bool = False
+    weight_W: tuple[float, ...] = ()
+    distance_W: tuple[float, ...] = ()
+    """What steering decided for all workers, as the first of them says; empty on the others, and without steering."""
 
     @property
     def squared_norm(self) -> float | None:

@@ -65,6 +65,15 @@ def test_a_run_without_steps_gives_a_table_without_rows(tmp_path):
     assert rows_of(tmp_path / "table.csv") == []
 
 
+def test_what_steering_decided_is_in_the_table(tmp_path):
+    steps = StepRecord(1, 0, 1.5, kept_workers=2), StepRecord(1, 1, 1.5, kept_workers=1, weight_W=(1.0, 0.0))
+    lines = [to_line(record) for record in (RunRecord(1, "r", 1.5, "", ""), *steps)]
+    (tmp_path / "run.jsonl").write_text("\n".join(lines))
+    export_csv(read_run(tmp_path), tmp_path / "table.csv")
+    rows = [[row[name] for name in ("kept_workers", "weight_0", "weight_1")] for row in rows_of(tmp_path / "table.csv")]
+    assert rows == [["2", "", ""], ["1", "1.0", "0.0"]]
+
+
 @pytest.mark.parametrize("start", "=+-@\t\r")
 def test_texts_cannot_become_formulas(start):
     assert export._cell(f"{start}cmd") == f"'{start}cmd"

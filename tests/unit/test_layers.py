@@ -27,8 +27,8 @@ FLOORS = (
         "nesting",
     },
     {"loader_taps", "wire", "runfile", "plan", "gram", "sketch", "integrations.wrapper", "finding", "fingerprints"},
-    {"taps", "rules", "history"},
-    {"diagnosis", "evidence"},
+    {"taps", "rules", "history", "weightings"},
+    {"diagnosis", "evidence", "weighting_text"},
     {"export", "report", "rundir", "probe", "metrics", "integrations", "settings"},
     {
         "report.page",
@@ -44,7 +44,7 @@ FLOORS = (
         "rollbook",
         "attendance",
     },
-    {"live", "evidence.testimony", "evidence.witness"},
+    {"live", "evidence.testimony", "evidence.witness", "steering", "microbatching"},
     {"runlog", "switchyard", "inquiry"},
     {"exchange", "ear"},
     {"planner"},
@@ -54,7 +54,7 @@ FLOORS = (
     {"autoattach"},
     {
         *("startup", "lab", "bench", "trial", "testing"),
-        *("lab.faults", "lab.lengths", "lab.launching", "lab.real_runs", "lab.demo"),
+        *("lab.faults", "lab.lengths", "lab.whatif_question", "lab.launching", "lab.real_runs", "lab.demo"),
         *("lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures"),
     },
     {"commands"},
@@ -65,8 +65,8 @@ FLOORS = (
 TORCH_FREE = {
     "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
     "finding", "history", "rules", "diagnosis", "report", "report.page", "pageserver", "sinks", "console", "settings",
-    "trial", "testing",
-    "lab.faults", "lab.lengths", "lab.launching", "lab.real_runs", "lab.demo",
+    "trial", "testing", "weighting_text",
+    "lab.faults", "lab.lengths", "lab.whatif_question", "lab.launching", "lab.real_runs", "lab.demo",
     "lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures",
     "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip

@@ -151,3 +151,55 @@ def test_matrices_are_kept_less_often_later():
     assert all(kept[:500])
     assert sum(kept[500:]) == 5
     assert measure(call, memory, 1, burst=True).norm_GW
+
+
+def steered(weight_W, distance_W, heard_too=False, **values):
+    """A roll call in which the first worker says what steering decided."""
+    call = roll(torch.randn(len(weight_W), 64)) if heard_too else RollCall(0, (signal(),) * len(weight_W))
+    first = replace(call.signal_W[0], weight_W=tuple(weight_W), distance_W=tuple(distance_W), **values)
+    return replace(call, signal_W=(first, *call.signal_W[1:]))
+
+
+def test_without_steering_nothing_is_said_of_it():
+    record = measured(RollCall(0, (signal(), signal())))
+    assert (record.kept_workers, record.weight_W, record.distance_W) == (None, (), ())
+
+
+def test_a_rejected_worker_is_written_down_with_all_distances():
+    record = measured(steered((0.5, 0.0, 0.5), (0.2, math.nan, 0.3)))
+    assert (record.kept_workers, record.weight_W) == (2, (0.5, 0.0, 0.5))
+    assert record.distance_W == (0.2, None, 0.3)
+
+
+def test_equal_weights_go_without_saying_and_distances_are_kept_at_heard_steps():
+    third = float(torch.tensor(1 / 3))
+    unheard = measured(steered((third,) * 3, (0.2, 0.1, 0.3)))
+    heard_too = measured(steered((third,) * 3, (0.2, 0.1, 0.3), heard_too=True))
+    assert (unheard.kept_workers, unheard.weight_W, unheard.distance_W) == (3, (), ())
+    assert (heard_too.kept_workers, heard_too.weight_W, heard_too.distance_W) == (3, (), (0.2, 0.1, 0.3))
+
+
+def test_equal_weights_that_make_no_mean_are_written_down():
+    assert measured(steered((1.0, 1.0), (0.2, 0.2))).weight_W == (1.0, 1.0)
+
+
+def test_a_step_that_steering_skips_keeps_nobody():
+    record = measured(steered((0.0, 0.0), (1.7, 1.7), skipped=True))
+    assert (record.kept_workers, record.weight_W, record.distance_W) == (0, (), (1.7, 1.7))
+    assert (record.skipped, record.skipped_steps) == (True, 1)
+
+
+@pytest.mark.parametrize(("heard_too", "rejects", "kept"), [(True, True, 65), (True, False, 0), (False, True, 0)])
+def test_in_large_worlds_little_is_kept_of_each_worker(heard_too, rejects, kept):
+    weight_W = (0.0, *(1 / 64,) * 64) if rejects else (0.5, *(0.5 / 64,) * 64)
+    record = measured(steered(weight_W, (0.1,) * 65, heard_too=heard_too))
+    assert record.kept_workers == 65 - rejects
+    assert (len(record.weight_W), len(record.distance_W)) == (kept, kept)
+
+
+def test_a_steered_gradient_is_not_taken_for_the_mean():
+    call = steered((0.5, 0.5, 0.0), (0.5, 0.5, 1.2), heard_too=True)
+    assert measured(call).cos_weighted is None
+    plain = measured(roll(call.sketch_WK))
+    assert plain.cos_weighted is not None
+    assert measured(call).grad_norm == pytest.approx(plain.grad_norm, rel=0.1)

@@ -49,6 +49,8 @@ RECORDS = [
         same_content_W=(0, 0, 2, None),
         fresh=True,
     ),
+    StepRecord(1, 8, NOW, kept_workers=2, weight_W=(0.5, 0.0, 0.5), distance_W=(0.25, None, 1.75)),
+    StepRecord(1, 9, NOW, skipped=True, kept_workers=0),
     FactsRecord(1, 0, NOW, "loader", {"sämpler": "a\n"}, {"sampler rank": ("0", None, "", "2")}),
     FactsRecord(1, 0, NOW, "model"),
     ReplicasRecord(1, 3, NOW, 12, 2, ("a.weight", "b"), (0, None, 2), (0.0, None, 1e-3)),
@@ -118,6 +120,11 @@ def test_a_record_that_was_read_is_frozen():
 
 def test_what_is_not_known_is_left_out():
     assert json.loads(to_line(StepRecord(1, 5, 1.5))) == {"type": "step", "attempt": 1, "step": 5, "time": 1.5}
+
+
+def test_a_line_from_before_steering_says_nothing_of_it():
+    step = from_line(STEP + ',"skipped":true}')
+    assert (step.kept_workers, step.weight_W, step.distance_W) == (None, (), ())
 
 
 def test_a_false_that_is_not_the_default_is_written():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from unisono import cli
 from unisono.commands import run
 from unisono.commands.run import Request, interpreter_flags, parse, prepare, script_name, with_startup
 from unisono.errors import UserError
@@ -54,6 +55,10 @@ def test_out_becomes_absolute(tmp_path):
         (["missing.py"], "Found `missing.py`"),
         (["echo", "hello"], "unisono run -- echo ..."),
         (["-m"], "needs a module"),
+        (["--weighting", "--", "echo"], "`--weighting` of `unisono run` needs a value"),
+        (["--weighting", "krum", "--", "echo"], "Found `krum`"),
+        (["--weighting", "agreement:max_distance=3", "--", "echo"], "Found `3`"),
+        (["--weighting=agreement:distance=1", "--", "echo"], "Found `distance=1`"),
     ],
 )
 def test_bad_lines_are_refused_with_what_to_do(line, words):
@@ -184,3 +189,29 @@ def test_ignored_codes_add_up():
 def test_an_unknown_code_is_refused():
     with pytest.raises(UserError, match="UN999"):
         parse(["--ignore", "UN999", "--", "echo"])
+
+
+def test_the_weighting_travels_in_the_environment():
+    request = parse(["--weighting", "agreement:max_distance=0.95,gram=exact", "--", "echo"])
+    assert prepare(request, {})["UNISONO_WEIGHTING"] == "agreement:max_distance=0.95,gram=exact"
+    assert "UNISONO_WEIGHTING" not in prepare(parse(["--", "echo"]), {})
+
+
+def test_the_last_weighting_counts():
+    line = ["--weighting", "agreement", "--weighting", "adaptive:share=0.4", "--", "echo"]
+    assert parse(line).options == {"--weighting": "adaptive:share=0.4"}
+
+
+def test_a_bad_weighting_in_the_environment_is_refused_unless_another_is_given():
+    environment = {"UNISONO_WEIGHTING": "krum"}
+    with pytest.raises(UserError, match="Found `krum`"):
+        prepare(parse(["--", "echo"]), environment)
+    request = parse(["--weighting", "adaptive", "--", "echo"])
+    assert prepare(request, environment)["UNISONO_WEIGHTING"] == "adaptive"
+
+
+def test_a_bad_weighting_gives_one_line_and_2(capsys):
+    assert cli.main(["run", "--weighting", "krum", "--", "echo"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("unisono: error: a weighting should be")

@@ -193,6 +193,21 @@ def timesheet(**fields):
             0.25,
             "25 % lost: all workers waited for rank 2",
         ),
+        (
+            finding("UN404", "warning", ranks=(1,), left_out_steps=7),
+            None,
+            "what share of it was lost is not known",
+        ),
+        (
+            finding("UN601", "warning", ranks=(3,), rejected_share=0.8, steps=200),
+            0.2,
+            "about 20 % lost: steering left out rank 3",
+        ),
+        (
+            finding("UN601", "warning", skipped=150, of_steps=200),
+            0.75,
+            "about 75 % lost: steps that steering skipped",
+        ),
         (finding("UN301"), None, "all of it in doubt"),
         (finding("UN103", "warning"), None, "what share of it was lost is not known"),
     ],

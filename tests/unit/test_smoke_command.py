@@ -156,7 +156,11 @@ def test_the_signals_are_as_before(capfd):
 def test_what_ends_us_ends_the_job(number, code):
     command = [sys.executable, "-m", "unisono", "smoke", "--steps", "99999", "--out", "run", "--"]
     process = subprocess.Popen(
-        [*command, sys.executable, "job.py", "long"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*command, sys.executable, "job.py", "long"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Who starts the tests in the background makes them deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 20
     while not Path("run/run.jsonl").exists() and time.monotonic() < deadline:

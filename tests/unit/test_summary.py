@@ -50,3 +50,28 @@ def test_two_runs_stand_side_by_side():
     assert text.splitlines()[0].split() == ["healthy", "faulty"]
     (row,) = (line for line in text.splitlines() if line.startswith("direction consistency"))
     assert row.split() == ["direction", "consistency", "0.25", "▁▁▁▁", "1", "▁▁▁▁"]
+
+
+def steered(*left_out_T, workers=4, **fields):
+    summary = Summary(workers, **fields)
+    for step, left_out in enumerate(left_out_T):
+        kept = workers - len(left_out)
+        weight_W = tuple(0.0 if one in left_out else 1 / kept for one in range(workers)) if 0 < kept < workers else ()
+        summary.add(StepRecord(1, step, 0.0, finite_W=(True,) * workers, kept_workers=kept, weight_W=weight_W))
+    return summary.lines()[-1]
+
+
+def test_the_summary_says_what_steering_did():
+    steps = [(3,)] * 6 + [()] * 2 + [(0, 3)] * 2 + [(0, 1, 2, 3)]
+    line = "  steering                   kept 3.00 of 4 workers on average, 1 step skipped, "
+    assert steered(*steps) == line + "rank 3 left out of 80 % of the steps taken"
+    assert steered(*steps, ranks=(4, 5, 6, 7)) == line + "rank 7 left out of 80 % of the steps taken"
+
+
+def test_nobody_is_named_where_everybody_is_left_out_now_and_then():
+    assert steered((0,), (1,), (2,), (3,)).endswith("kept 3.00 of 4 workers on average, 0 steps skipped")
+
+
+def test_steering_that_kept_everybody_or_nobody():
+    assert steered((), ()).endswith("kept all 4 workers, 0 steps skipped")
+    assert steered((0, 1, 2, 3), (0, 1, 2, 3)).endswith("kept no worker, 2 steps skipped")

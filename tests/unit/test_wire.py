@@ -12,9 +12,9 @@ from unisono.wire import pack, unpack
 
 VALUES = {int: 3, int | None: -(2**63), float: 0.1, float | None: -1e300, bool: True}
 HINTS = get_type_hints(LocalSignal)
+LISTS = {"squared_norm_G": (1.5, 0.0, math.inf), "weight_W": (0.25, 0.0), "distance_W": (0.1, 1.9, 0.3, 2.0)}
 FULL = LocalSignal(
-    **{field.name: VALUES[HINTS[field.name]] for field in fields(LocalSignal) if field.name != "squared_norm_G"},
-    squared_norm_G=(1.5, 0.0, math.inf),
+    **{field.name: VALUES[HINTS[field.name]] for field in fields(LocalSignal) if field.name not in LISTS}, **LISTS
 )
 OPTIONAL = [field.name for field in fields(LocalSignal) if HINTS[field.name] in (int | None, float | None)]
 
@@ -46,6 +46,12 @@ def test_many_signals_of_different_length_in_one_letter():
     assert through(*signals) == signals
 
 
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_comes_back_alone(name):
+    signal = LocalSignal(step=1, time=0.0, **{name: (1.0, math.pi)})
+    assert through(signal, FULL, signal) == [signal, FULL, signal]
+
+
 def test_an_empty_letter_holds_nothing():
     assert through() == []
 
@@ -63,7 +69,7 @@ def test_whole_numbers_of_64_bits_fit(number):
     assert through(replace(FULL, weights=number))[0].weights == number
 
 
-@pytest.mark.parametrize("lost", [1, 8, 30])
+@pytest.mark.parametrize("lost", [1, 8, 30, 33, 50])
 def test_a_torn_letter_is_refused(lost):
     message = pack(FULL) + pack(FULL)
     with pytest.raises(struct.error):

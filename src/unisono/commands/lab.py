@@ -1,14 +1,18 @@
-"""`unisono lab`: faults on demand, and the benchmark that says which of them are found."""
+"""`unisono lab`: faults on demand, the benchmark that says which of them are found, and weightings tried on paper."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from unisono.errors import UserError
 from unisono.lab.faults import EXACT, STATISTICAL
+from unisono.lab.whatif_question import question as asked
+from unisono.report.screen import width
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,6 +30,21 @@ def add_parser(subparsers: Any) -> None:
     detect.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="default: all cores")
     detect.add_argument("--only", metavar="PART", choices=("faults", "healthy", "real"), help="faults, healthy or real")
     detect.add_argument("--redraw", action="store_true", help="only draw what detection.json in DIR holds")
+    whatif = actions.add_parser(
+        "whatif",
+        description="Replays the cosines that a run has recorded: whom a weighting would have kept and left out, and "
+        "which steps it would have skipped, for several values of its option. Nothing is trained.",
+        help="what a weighting would have done in a recorded run",
+    )
+    whatif.add_argument("run", metavar="RUN", help="the run's directory or its run.jsonl")
+    whatif.add_argument(
+        "--weighting",
+        default="agreement",
+        metavar="NAME[:OPTION=VALUE,...]",
+        help="agreement or adaptive, as in agreement:order=sequential (default: agreement)",
+    )
+    whatif.add_argument("--grid", metavar="VALUE[,VALUE...]", help="values of max_distance, or of share for adaptive")
+    whatif.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{title}:")
             print("\n".join(f"  {name:<27}{fault.code:<7}{fault.what}" for name, fault in faults.items()))
         return 0
-    return _detect(args)
+    return _detect(args) if args.action == "detect" else _whatif(args)
 
 
 def _detect(args: argparse.Namespace) -> int:
@@ -66,3 +85,15 @@ def _pictures(drawn: list[str], folder: Path) -> str:
     if drawn:
         return "\nDrawn: " + ", ".join(str(folder / name) for name in drawn)
     return '\nNo pictures: they need results of faults and matplotlib: pip install "unisono[plots]"'
+
+
+def _whatif(args: argparse.Namespace) -> int:
+    question = asked(args.weighting, args.grid)
+    if find_spec("torch") is None:
+        raise UserError('Weightings need torch. Found none. Install it with: pip install "unisono[torch]"')
+    from unisono.lab.whatif_answer import look_back
+    from unisono.lab.whatif_text import as_text
+
+    answer = look_back(args.run, question)
+    print(json.dumps(answer.as_dict(), indent=2, allow_nan=False) if args.json else as_text(answer, width()))
+    return 0

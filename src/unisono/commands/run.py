@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
+from unisono import weighting_text
 from unisono.errors import UserError
 from unisono.rules import RULES
 from unisono.runfile import RUNS, planned_run_dir
@@ -36,6 +37,8 @@ options:
                keep quiet about these findings, as in UN105; they are still counted
   --sink NAME[:OPTION=VALUE,...]
                also hand numbers and findings to tensorboard, wandb, mlflow, prometheus, opentelemetry or webhook
+  --weighting NAME[:OPTION=VALUE,...]
+               steer: leave out workers that disagree, as in agreement:max_distance=0.95 (default: only listen)
   -h, --help   show this text
 
 UNISONO=off in the environment runs the command alone. The interpreter options -I, -E and -S hide unisono from a script.
@@ -47,14 +50,14 @@ VARIABLES = {
     "--every": "UNISONO_EVERY",
     "--ignore": "UNISONO_IGNORE",
     "--sink": sinks.VARIABLE,
+    "--weighting": weighting_text.VARIABLE,
 }
+CHECKS = {"--sink": sinks.checked, "--weighting": weighting_text.checked}
 SEPARATORS = {"--ignore": ",", "--sink": sinks.SEPARATOR}
 """Of options that may be given more than once."""
 
 # Each of these is set by some launcher in the processes it starts; a directory chosen here would be one per rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-
-
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "unisono")
 
 
@@ -110,8 +113,8 @@ def checked(name: str, value: str) -> str:
         return os.path.abspath(value)
     if name == "--ignore":
         return ",".join(checked_codes(value))
-    if name == "--sink":
-        return sinks.checked(value)
+    if name in CHECKS:
+        return CHECKS[name](value)
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", value):
         raise UserError(f"`--every` should be a whole number of steps from 1 up. Found `{value}`. Write: --every 10")
     return str(int(value))
@@ -176,12 +179,12 @@ def prepare(request: Request, environment: Mapping[str, str]) -> dict[str, str]:
     prepared = dict(environment)
     if environment.get("UNISONO", "").lower() == "off":
         return prepared
-    if environment.get(sinks.VARIABLE) and "--sink" not in request.options:
-        sinks.checked(environment[sinks.VARIABLE])
+    for name, check in CHECKS.items():
+        if name not in request.options and (inherited := environment.get(VARIABLES[name])):
+            check(inherited)
     prepared["UNISONO_AUTO"] = "1"
     prepared["PYTHONPATH"] = with_startup(environment.get("PYTHONPATH", ""))
-    for name, value in request.options.items():
-        prepared[VARIABLES[name]] = value
+    prepared |= {VARIABLES[name]: value for name, value in request.options.items()}
     if run_dir := prepared.get("UNISONO_RUN_DIR"):
         make_run_dir(run_dir)
     elif request.command and not any(variable in environment for variable in RANK_VARIABLES):

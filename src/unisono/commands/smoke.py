@@ -25,6 +25,8 @@ options:
   --steps N    steps to record before the command is stopped (default: 100)
   --out DIR    the run directory; one that exists is continued (default: unisono-runs/<time>-<script>)
   --every N    listen to gradients at every Nth step (default: chosen by cost)
+  --weighting NAME[:OPTION=VALUE,...]
+               steer: leave out workers that disagree, as in agreement:max_distance=0.95 (default: only listen)
   -h, --help   show this text
 """
 STEPS = 100

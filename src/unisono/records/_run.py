@@ -67,7 +67,7 @@ class StepRecord:
     time: float
     heard: bool = False
     skipped: bool = False
-    """The loss scaler (or the user) took no optimizer step."""
+    """No optimizer step was taken: by the loss scaler, by the user, or by steering, which then kept nobody."""
 
     skipped_W: tuple[bool | None, ...] = ()
     """Only where the workers disagree about it."""
@@ -91,6 +91,15 @@ class StepRecord:
 
     listening_cost: float | None = None
     """Share of the training thread's time spent inside unisono since the start, worst rank."""
+
+    kept_workers: int | None = None
+    """Workers that steering gave a weight other than zero; `None` without steering."""
+
+    weight_W: Floats = ()
+    """Their weights, where they are not all 1 / W or, with nobody kept, all 0."""
+
+    distance_W: Floats = ()
+    """Cosine distance of each worker's gradient to the sum of the other kept ones, at steps with a reason to tell."""
 
     norm_W: Floats = ()
     grad_norm: float | None = None
@@ -202,7 +211,7 @@ class NoteRecord:
     text: str
     about: str = ""
     """`missing` (no sign of life), `unheard` (trains, but does not report), `returned`, `directions-lost`,
-    `directions-back`; `rejected` and `acted` when unisono steers or guards."""
+    `directions-back`; `acted` when unisono guards."""
 
     ranks: Ints = ()
 

@@ -111,6 +111,23 @@ def _worker_off(finding: Finding, times: Timesheet) -> Known | None:
     return Known(share, f"at least {100 * share:.3g} % lost, that of {spoken(finding.ranks)}; the rest is in doubt")
 
 
+def _not_finite(finding: Finding, times: Timesheet) -> Known | None:
+    """Where steering left out what was not finite, how often it did says more than the number of workers."""
+    return _worker_off(finding, times) if "left_out_steps" not in finding.evidence else None
+
+
+def _left_out(finding: Finding, times: Timesheet) -> Known | None:
+    evidence = finding.evidence
+    skipped, steps = evidence.get("skipped"), evidence.get("of_steps")
+    if isinstance(skipped, int) and isinstance(steps, int):
+        return Known(skipped / steps, f"about {100 * skipped / steps:.3g} % lost: steps that steering skipped")
+    rate = evidence.get("rejected_share")
+    if not isinstance(rate, float) or not times.workers:
+        return None
+    share = rate * min(1.0, len(finding.ranks) / times.workers)
+    return Known(share, f"about {100 * share:.3g} % lost: steering left out {spoken(finding.ranks)}")
+
+
 def _waited(finding: Finding, times: Timesheet) -> Known | None:
     lost, seconds = finding.evidence.get("seconds_lost_per_step"), times.seconds_per_step
     if not isinstance(lost, float) or not seconds:
@@ -121,7 +138,8 @@ def _waited(finding: Finding, times: Timesheet) -> Known | None:
 
 KNOWN: dict[str, Callable[[Finding, Timesheet], Known | None]] = {
     "UN101": _repeated,
-    "UN404": _worker_off,
+    "UN404": _not_finite,
     "UN501": _worker_off,
     "UN503": _waited,
+    "UN601": _left_out,
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from unisono.records import StepRecord
 from unisono.report.series import Series, sparkline
+from unisono.report.steering import Steering
 
 NAME_WIDTH = 26
 
@@ -13,8 +15,13 @@ NAME_WIDTH = 26
 class Summary:
     """Collects what the closing lines need, in bounded memory."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, ranks: Sequence[int] = ()) -> None:
+        """
+        :param ranks: The launcher's numbers of the workers, where they are not 0, 1, 2...
+        """
         self.workers = workers
+        self.ranks = ranks or range(workers)
+        self.steering = Steering()
         self.steps = 0
         self.heard = 0
         self.skipped = 0
@@ -31,6 +38,7 @@ class Summary:
         self.steps += 1
         self.heard += record.heard
         self.skipped += record.skipped
+        self.steering.add(record)
         self.listening_cost = record.listening_cost
         self.effective_workers = record.effective_workers or self.effective_workers
         self.loss.add(record.loss_mean)
@@ -49,6 +57,8 @@ class Summary:
             _row("direction consistency", self.cosine),
             _row("  expected from noise", self.expected),
         ]
+        if self.steering.steps:
+            rows.append(f"  {'steering':<{NAME_WIDTH}} {self.steering.words(self.ranks)}")
         return [self._headline(), *(row for row in rows if row)]
 
     def _headline(self) -> str:

@@ -69,7 +69,9 @@ class Course:
         usual = (record.samples_W == self._samples_W and not self._unusual) or self._has_usual_size(record)
         self.turned = self.broken or self.jumped
         self.turmoil = record.step < self._calm_at
-        self.usable = usual and not record.skipped and _is_finite(record)
+        # A loss scaler skips what overflowed. What steering skips is as good as any: the workers only did not agree.
+        skipped = record.skipped and record.kept_workers != 0
+        self.usable = usual and not skipped and _is_finite(record)
         self.calm = self.usable and not self.turned
         self.log_loss_W = logs(record.loss_W) if self.usable else None
 

@@ -12,7 +12,7 @@ from unisono.rules._scene import Scene, minority, spoken
 Number = float | int | str
 STATISTICAL = (
     *("UN104", "UN105", "UN401", "UN402", "UN403", "UN405", "UN406", "UN407", "UN408", "UN409", "UN410", "UN411"),
-    *("UN501", "UN503"),
+    *("UN501", "UN503", "UN601"),
 )
 """Findings about how numbers behave. Whatever is exactly known to be wrong may be behind them."""
 

@@ -41,7 +41,7 @@ class DuplicatedData(Rule):
         ),
         "same-source": ("select a different part of the data by dist.get_rank() on every worker",),
     }
-    explains = ("UN106", "UN201", "UN102", "UN405")
+    explains = ("UN106", "UN201", "UN102", "UN405", "UN601")
 
     def __init__(self) -> None:
         super().__init__()

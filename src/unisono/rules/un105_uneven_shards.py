@@ -54,7 +54,7 @@ class UnevenShards(Statistical):
         "unequal-batches": ("give every worker the same batch_size and use drop_last=True",),
         "unequal-lengths": ("shuffle before sharding, or group by length across workers, not within one",),
     }
-    explains = ("UN104", "UN408", "UN409", "UN410", "UN411", "UN501")
+    explains = ("UN104", "UN408", "UN409", "UN410", "UN411", "UN501", "UN601")
     forgets_at_jumps = False
 
     def forget(self) -> None:

@@ -12,6 +12,7 @@ from unisono.rules._own_layers import growth, told
 from unisono.rules._recent import Recent
 from unisono.rules._scene import Scene
 from unisono.rules._statistical import Statistical
+from unisono.rules._steered import applied_norm
 
 HOT = 10.0
 PAST = 50
@@ -128,7 +129,7 @@ class GradientExplosion(Statistical):
         if record.clip_norm is not None and not self._clipped:
             self.forget()
             self._clipped = True
-        return record.clip_norm if self._clipped else record.grad_norm
+        return record.clip_norm if self._clipped else applied_norm(record)
 
     def _hear_loss(self, record: StepRecord, loss: float) -> None:
         if len(self._first) < FIRST_LOSSES:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from unisono.records import AttemptRecord, StepRecord
 from unisono.rules._rule import STATISTICAL, Rule
 from unisono.rules._scene import Scene, spoken
+from unisono.rules._steered import are_left_out
+
+OF_ONE = {"bad-sample": 0.7, "overflow": 0.4, "faulty-device": 0.3}
 
 
 class NonFinite(Rule):
-    """NaN or infinity has reached the optimizer"""
+    """Gradients were not finite: NaN or infinity"""
 
     code, slug, severity = "UN404", "non-finite", "critical"
     pattern = "Gradient Explosion (NaN)"
@@ -16,8 +19,8 @@ class NonFinite(Rule):
     meaning = (
         "A gradient was not finite, and the optimizer stepped all the same. All-reduce spreads one worker's NaN to "
         "all of them, and then to the weights. The finding names the workers that had it first, before it was spread. "
-        "Steps that a loss scaler skips are healthy and not counted; a single step after which all is finite again is "
-        "a warning."
+        "Steps that a loss scaler or steering skips are not counted; a single step after which all is finite again is "
+        "a warning, and so are steps at which steering left out the workers in question: then nothing was spread."
     )
     needs = "one recorded step"
     causes = {
@@ -39,7 +42,7 @@ class NonFinite(Rule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._length = self._longest = 0
+        self._length = self._longest = self._left_out = 0
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
         self._length = 0
@@ -47,10 +50,14 @@ class NonFinite(Rule):
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         if record.skipped or not record.finite_W:
             return
-        if False in record.finite_W:
+        bad = [worker for worker, finite in enumerate(record.finite_W) if finite is False]
+        if bad and are_left_out(record, bad):
+            self._length = 0
+            self._tell_left_out(record, scene, bad)
+        elif bad:
             self._length += 1
             self._longest = max(self._longest, self._length)
-            self._tell(record, scene, [worker for worker, finite in enumerate(record.finite_W) if finite is False])
+            self._tell(record, scene, bad)
         elif True in record.finite_W:
             self._length = 0
             self._forgive()
@@ -69,7 +76,7 @@ class NonFinite(Rule):
         else:
             named = spoken(scene.ranks(bad))
             why = f"before all-reduce, the gradient of {named} was not finite at step {record.step}, the others' were"
-            causes = {"bad-sample": 0.7, "overflow": 0.4, "faulty-device": 0.3}
+            causes = OF_ONE
         self.report(
             record.step,
             scene,
@@ -77,4 +84,19 @@ class NonFinite(Rule):
             causes=causes,
             workers=bad,
             evidence={"non_finite_steps": self._longest},
+        )
+
+    def _tell_left_out(self, record: StepRecord, scene: Scene, bad: list[int]) -> None:
+        self._left_out += 1
+        count = f", the last of {self._left_out} such steps" if self._left_out > 1 else ""
+        self.report(
+            record.step,
+            scene,
+            why=f"the gradient of {spoken(scene.ranks(bad))} was not finite at step {record.step}{count}; "
+            "steering left it out, so that it reached nobody else",
+            causes=OF_ONE,
+            workers=bad,
+            severity="warning",
+            evidence={"left_out_steps": self._left_out},
+            about="left out",
         )

@@ -54,7 +54,7 @@ class OutlierWorker(Statistical):
         ),
         "data-of-another-kind": ("look at a few batches of this worker beside those of another one",),
     }
-    explains = ("UN401", "UN406", "UN407", "UN411")
+    explains = ("UN401", "UN406", "UN407", "UN411", "UN601")
     forgets_at_jumps = False
 
     def forget(self) -> None:

@@ -18,6 +18,7 @@ METRICS = {
     "cos_expected": "Mean cosine that the noise scale predicts",
     "noise_scale": "Gradient noise scale, in batches of one worker",
     "effective_workers": "How many independent workers these are worth",
+    "kept_workers": "Workers whose gradients steering let into the update",
     "skipped_steps": "Steps without an update of the weights so far",
     "listening_cost": "Share of the training thread's time spent in unisono",
 }

@@ -103,6 +103,22 @@ def test_actions_are_listed(tmp_path):
     assert "unisono only listened" not in html
 
 
+def test_a_run_that_was_steered_says_so(tmp_path):
+    fields = invented.steered(4, lambda step: range(4) if step % 10 == 0 else (3,) if step % 2 else ())
+    skipped = {"skipped_steps": lambda step: step // 10 + 3}
+    html = page(tmp_path, invented.header(), invented.attempt(4), *invented.steps(4, 100, **fields, **skipped))
+    assert "unisono only listened" not in html
+    assert "unisono steered: kept 3.44 of 4 workers on average, 10 steps skipped, rank 3 left out of 56 %" in html
+    assert "The script or its loss scaler skipped 2 steps." in html
+    assert "chart-kept_workers" in set(drawn(html)["items"][0]["roots"].values())
+
+
+def test_a_run_that_was_not_steered_says_so(tmp_path):
+    html = page(tmp_path, workers=4, count=30)
+    assert "unisono only listened: it changed nothing in this run" in html
+    assert "chart-kept_workers" not in set(drawn(html)["items"][0]["roots"].values())
+
+
 def test_ranks_of_a_sub_group_are_named_by_their_own_numbers(tmp_path):
     attempt = invented.attempt(3, ranks=(1, 5, 9))
     html = page(tmp_path, invented.header(), attempt, *invented.steps(3, 60))

@@ -86,3 +86,11 @@ def test_a_new_attempt_starts_calm():
         course.follow(record)
     course.follow(replace(step(3, lr=10.0, **LOSSES), attempt=2))
     assert not course.turmoil
+
+
+def test_a_step_that_steering_skips_can_be_compared_unless_it_is_broken():
+    skipped = {**LOSSES, "skipped": True, "kept_workers": 0}
+    usual = steps(2)
+    assert followed(*usual, step(2, **skipped))[-1] == (True, False, False)
+    assert followed(*usual, step(2, **skipped, finite_W=(True, False)))[-1] == (False, False, False)
+    assert followed(*usual, step(2, **skipped | {"kept_workers": 2}))[-1] == (False, False, False)

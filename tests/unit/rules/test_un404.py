@@ -52,3 +52,39 @@ def test_silent_ranks_are_healthy():
 
 def test_a_silent_rank_does_not_make_a_fault_somebodys():
     assert judge(NonFinite, step(1, finite_W=(False, None, False, False))).ranks == ()
+
+
+LEFT_OUT = {"kept_workers": 3, "weight_W": (1 / 3, 0.0, 1 / 3, 1 / 3)}
+
+
+def test_what_steering_left_out_is_a_warning_and_says_so():
+    found = judge(NonFinite, *(step(number, finite_W=FIRST, **LEFT_OUT) for number in range(5)))
+    assert (found.severity, found.state, found.ranks) == ("warning", "open", (1,))
+    assert "rank 1 was not finite at step 4, the last of 5 such steps; steering left it out" in found.why
+    assert found.evidence == {"left_out_steps": 5}
+
+
+def test_what_steering_left_out_is_over_when_it_is_finite_again():
+    well = (step(number, finite_W=WELL, kept_workers=4) for number in (2, 3, 4))
+    assert judge(NonFinite, step(1, finite_W=FIRST, **LEFT_OUT), *well).state == "resolved"
+
+
+def test_what_steering_let_through_is_as_grave_as_ever():
+    others = {"kept_workers": 3, "weight_W": (0.0, 1 / 3, 1 / 3, 1 / 3)}
+    records = [step(number, finite_W=FIRST, **others) for number in (1, 2)]
+    assert judge(NonFinite, *records).severity == "critical"
+    assert judge(NonFinite, *(step(number, finite_W=FIRST, kept_workers=4) for number in (1, 2))).severity == "critical"
+
+
+def test_nobody_kept_and_yet_a_step_is_as_grave_as_ever():
+    assert judge(NonFinite, *(step(number, finite_W=ILL, kept_workers=0) for number in (1, 2))).severity == "critical"
+
+
+def test_a_step_that_steering_skips_has_harmed_nobody():
+    assert judge(NonFinite, step(1, finite_W=FIRST, kept_workers=0, skipped=True), step(2, finite_W=WELL)) is None
+
+
+def test_in_large_worlds_the_number_of_kept_workers_decides():
+    finite_W = (*(True,) * 99, False)
+    assert judge(NonFinite, step(1, finite_W=finite_W, kept_workers=99), world=100).severity == "warning"
+    assert judge(NonFinite, step(1, finite_W=finite_W, kept_workers=100), world=100).severity == "critical"

@@ -9,4 +9,4 @@ def test_acts_are_counted():
 
 
 def test_quiet():
-    assert judge(GuardActed, step(1), note("rejected", 2)) is None
+    assert judge(GuardActed, step(1), note("missing", 2)) is None

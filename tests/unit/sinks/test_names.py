@@ -14,7 +14,8 @@ from unit.sinks.build import record
 
 CONTRACT = (
     *("loss_mean", "loss_std", "loss_range", "grad_norm", "grad_norm_std", "grad_norm_cv"),
-    *("cos_mean", "cos_min", "cos_expected", "noise_scale", "effective_workers", "skipped_steps", "listening_cost"),
+    *("cos_mean", "cos_min", "cos_expected", "noise_scale", "effective_workers", "kept_workers"),
+    *("skipped_steps", "listening_cost"),
 )
 
 
@@ -56,6 +57,8 @@ def test_a_reading_holds_what_is_known():
     assert reading.step == 7
     assert "cos_mean" not in reading.values
     assert reading.values["skipped_steps"] == 0.0
+    assert "kept_workers" not in reading.values
+    assert reading_of(record(7, kept_workers=3)).values["kept_workers"] == 3.0
     assert dict(reading.values_W) == {"loss": (1.0, None), "norm": (3.0, 4.0)}
 
 

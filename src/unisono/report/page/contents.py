@@ -36,6 +36,13 @@ TIME_LINES: tuple[Chart, ...] = (
         line_is="mean of pairs",
         may_be_logarithmic=False,
     ),
+    LineChart(
+        "kept_workers",
+        "Workers kept",
+        f"How many workers' gradients steering let into the update; none at a skipped step. {EXTREMES}",
+        may_be_logarithmic=False,
+        until=lambda story: story.timeline.workers,
+    ),
     LineChart("seconds", "Time per step", f"In seconds. {BAND}", unit=" s"),
 )
 

@@ -22,6 +22,7 @@ LINES = {
     "cos_expected": ("cos_expected", None),
     "noise_scale": ("noise_scale", None),
     "effective_workers": ("effective_workers", None),
+    "kept_workers": ("kept_workers", None),
     "seconds": (None, "step_W"),
 }
 """Each with the field of its line and the one that gives the band; without the latter the line's own extremes do."""

@@ -16,9 +16,14 @@ PLACES_SHOWN = 64
 
 
 def actions(story: Story) -> Html:
-    skipped = f"<p>The script or its loss scaler skipped {count(story.skipped, 'step')}.</p>" if story.skipped else ""
-    if not story.actions:
+    by_script = max(0, story.skipped - story.steering.skipped)
+    skipped = f"<p>The script or its loss scaler skipped {count(by_script, 'step')}.</p>" if by_script else ""
+    if story.steering.steps:
+        skipped = f"<p>unisono steered: {text(story.steering.words(story.ranks))}.</p>{skipped}"
+    elif not story.actions:
         return f"<p>unisono only listened: it changed nothing in this run.</p>{skipped}"
+    if not story.actions:
+        return skipped
     rows = [
         [f"{note.step:,}", ranges([rank for rank in note.ranks if rank is not None]), note.text]
         for note in story.actions

@@ -15,9 +15,9 @@ from unisono.report.lost_work import Loss, Timesheet, lost_work
 from unisono.report.page.snapshots import Snapshots
 from unisono.report.page.timeline import Timeline
 from unisono.report.scaling import Outlook, Readings, outlook
+from unisono.report.steering import Steering
 
 NOTES_KEPT = 200
-ACTED = ("acted", "rejected")
 
 
 class Story:
@@ -34,6 +34,9 @@ class Story:
         """Of the newest attempt; `None` while it goes on, or when it was killed."""
 
         self.heard = self.skipped = 0
+        self.steering = Steering()
+        """Of the newest attempt, as `skipped` is."""
+
         self.listening_cost: float | None = None
         self.began: float | None = None
         self.newest = 0.0
@@ -49,12 +52,13 @@ class Story:
             self._see_step(record)
         elif isinstance(record, AttemptRecord):
             self.attempt, self.attempts, self.end = record, self.attempts + 1, None
+            self.skipped, self.steering = 0, Steering()
         elif isinstance(record, RunRecord):
             self.run = self.run or record
             self.cover = Cover(self.run.run, self.run.script, self.run.time, 0)
         elif isinstance(record, EndRecord):
             self.end = record
-        elif isinstance(record, NoteRecord) and record.about in ACTED:
+        elif isinstance(record, NoteRecord) and record.about == "acted":
             self.actions.append(record)
         self._tell_time(getattr(record, "time", 0.0))
 
@@ -93,6 +97,7 @@ class Story:
         self.snapshots.see(record)
         self.heard += record.heard
         self.skipped = record.skipped_steps
+        self.steering.add(record)
         if record.listening_cost is not None:
             self.listening_cost = record.listening_cost
 

@@ -1,0 +1,108 @@
+"""Steering by sketches: 65,536 numbers stand for each gradient, whatever the size of the model.
+
+W = workers, K = sketch length, N = numbers of a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unisono.gram import likeliest
+from unisono.sketch import Fold, real_elements, window_seed, wrap
+from unisono.sketch.length import LONGEST
+from unisono.steering.meeting import Meeting
+
+MOMENTS = ("exp_avg_sq", "square_avg")
+
+
+class SketchRoute:
+    """
+    :param window: Over how many steps directions are summed before they are compared.
+    :param damping: Not None: gradients are compared divided by the root of the optimizer's second moments.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        named_parameters: Sequence[tuple[str, nn.Parameter]],
+        window: int,
+        damping: float | None,
+        optimizer: Any,
+    ) -> None:
+        self._meeting, self._window, self._damping, self._optimizer = meeting, window, damping, optimizer
+        self._index = {id(parameter): index for index, (_, parameter) in enumerate(named_parameters)}
+        device = named_parameters[0][1].device
+        names = [name for name, _ in named_parameters]
+        self._fold = Fold(names, [real_elements(parameter) for _, parameter in named_parameters], LONGEST, device)
+        self._accumulator_2K = torch.zeros(2 * LONGEST, device=device)
+        self._square: float | Tensor = 0.0
+        self._buffers: list[Tensor] = []
+        self._taken: list[int] = []
+        self._summed: dict[tuple[int, ...], Tensor] = {}
+        """Directions summed over steps, for each set of parameters that is decided upon together."""
+
+        self._steps = 0
+
+    def take(self, buffer_N: Tensor, parameters: Sequence[Tensor]) -> None:
+        self._buffers.append(buffer_N)
+        target = self._fold.target(self._accumulator_2K)
+        for parameter in parameters:
+            index = self._index[id(parameter)]
+            self._taken.append(index)
+            # Not the bucket's view of it, whose order depends on the memory format.
+            if parameter.grad is not None:
+                self._square += self._fold.measure(index, self._scaled(parameter, parameter.grad), target)
+
+    def gram(self) -> Tensor | None:
+        sketch_K = wrap(self._accumulator_2K)
+        # Numbers near the largest that there are may overflow when they are added up.
+        square = torch.as_tensor(self._square, dtype=torch.float64, device=sketch_K.device)
+        square = torch.where(sketch_K.isfinite().all(), square, torch.nan)
+        if self._window > 1:
+            sketch_K = self._over_window(sketch_K, square)
+        found = self._meeting.gram([self._meeting.swap(sketch_K).arrived()], square)
+        if found is None:
+            return None
+        gram_WW, square_W = found
+        return gram_WW if self._window > 1 else likeliest(gram_WW, square_W)
+
+    def combine(self, weight_W: Sequence[float]) -> None:
+        works = [self._meeting.add_up(buffer_N, weight_W[self._meeting.rank]) for buffer_N in self._buffers]
+        for work in works:
+            work.wait()
+
+    def finish(self) -> None:
+        self._buffers, self._taken, self._square = [], [], 0.0
+        self._accumulator_2K.zero_()
+
+    def pass_ended(self) -> None:
+        self._steps += 1
+        if self._window == 1:
+            # Errors of sketches become independent from step to step; sums over steps need the same seed.
+            self._fold.reseed(window_seed(self._steps))
+
+    def _over_window(self, sketch_K: Tensor, square: Tensor) -> Tensor:
+        """A step that is not finite stays out of the sum, and its worker out of the comparison."""
+        key = tuple(sorted(self._taken))
+        finite = square.isfinite()
+        unit_K = sketch_K / torch.where(square > 0, square, 1).sqrt().to(sketch_K.dtype)
+        before_K = self._summed.get(key)
+        sum_K = unit_K if before_K is None else before_K * (1 - 1 / self._window) + unit_K
+        kept_K = torch.zeros_like(sketch_K) if before_K is None else before_K
+        self._summed[key] = torch.where(finite, sum_K, kept_K)
+        return torch.where(finite, self._summed[key], torch.nan)
+
+    def _scaled(self, parameter: Tensor, gradient: Tensor) -> Tensor:
+        moments = self._moments(parameter)
+        if moments is None or self._damping is None:
+            return gradient
+        root = moments.sqrt()
+        return gradient / (root + self._damping * moments.mean().sqrt()).clamp(min=torch.finfo(root.dtype).tiny)
+
+    def _moments(self, parameter: Tensor) -> Tensor | None:
+        state = {} if self._damping is None else self._optimizer.state.get(parameter, {})
+        return next((state[name] for name in MOMENTS if name in state), None)

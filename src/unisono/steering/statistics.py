@@ -1,0 +1,26 @@
+"""Buffers, such as BatchNorm's statistics, as they were before a forward pass that turned out not to count."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Statistics:
+    def __init__(self) -> None:
+        self._before: list[tuple[Tensor, Tensor]] = []
+
+    @torch.no_grad()
+    def remember(self, module: nn.Module) -> None:
+        """Only the first of several forward passes of a step: what came before all of them is what may be needed."""
+        if not self._before:
+            self._before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        for buffer, before in self._before:
+            buffer.copy_(before)
+        self.forget()
+
+    def forget(self) -> None:
+        self._before = []

@@ -1,0 +1,213 @@
+"""DistributedDataParallel, steered: in place of the mean, all-reduce leaves the weighted sum that a weighting asks for.
+
+W = workers, N = numbers of a bucket.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono import taps
+from unisono.signals import Steered
+from unisono.steering.exact_route import ExactRoute
+from unisono.steering.meeting import Meeting
+from unisono.steering.sketch_route import SketchRoute
+from unisono.steering.statistics import Statistics
+from unisono.steering.tally import Tally
+from unisono.weightings import Weighting
+from unisono.weightings.consensus import distances
+
+
+class Steering(taps.Listener):
+    """Lives as long as its model: a hook that some workers take away and others do not would hang them all."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        meeting: Meeting,
+        route: ExactRoute | SketchRoute,
+        weighting: Any,
+        per_bucket: bool,
+        forget_rejected: bool,
+        complain: Callable[[str], None],
+    ) -> None:
+        self.skipped = False
+        """The newest synchronised pass is to leave no trace."""
+
+        self._weak_model = weakref.ref(model)
+        self._mine = {id(parameter) for parameter in model.parameters()}
+        self._meeting, self._route, self._weighting, self._per_bucket = meeting, route, weighting, per_bucket
+        self._weightings: dict[tuple[int, ...], Any] = {}
+        self._complain = complain
+        self._statistics = Statistics() if forget_rejected else None
+        self._waiting: list[tuple[Tensor, torch.futures.Future[Tensor], list[Tensor]]] = []
+        self._silenced: set[int] = set()
+        """Parameters that nobody's gradient counts for."""
+
+        self._tally = Tally(meeting.world)
+        self._distance_W = [math.nan] * meeting.world
+        """Known to the first worker."""
+
+        self._steered: Steered | None = None
+        self._stepped = self._told = False
+        self._rejected: bool | None = None
+        """Whether this worker was, in the pass that has just ended."""
+
+        self._step = self._passes = 0
+        model.register_comm_hook(self, _steer)
+
+    def begin(self) -> None:
+        """Hears of optimizer steps after those who only listen: they look at gradients before one is taken away."""
+        taps.connect(self)
+        model = self._weak_model()
+        if model is not None:
+            weakref.finalize(model.module, self.release).atexit = False
+
+    def __str__(self) -> str:
+        return str(self._weighting)
+
+    def take(self) -> Steered | None:
+        """What was decided since the last call, if anything, and if this is the first worker."""
+        steered, self._steered = self._steered, None
+        return steered
+
+    def bucket_arrived(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        self._refuse_what_cannot_be(bucket)
+        if self._tally.empty and not self._waiting:
+            self.skipped, self._silenced = False, set()
+        buffer_N, parameters = bucket.buffer(), bucket.parameters()
+        devices = [buffer_N.device] if buffer_N.is_cuda else None
+        future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
+        self._waiting.append((buffer_N, future, parameters))
+        self._route.take(buffer_N, parameters)
+        if self._per_bucket or bucket.is_last():
+            self._decide()
+        if bucket.is_last():
+            self._conclude()
+        return future
+
+    def _refuse_what_cannot_be(self, bucket: Any) -> None:
+        if bucket.buffer().is_sparse:
+            raise RuntimeError(
+                "Steering needs dense gradients. Found a sparse one. Build the embedding with sparse=False, or attach "
+                "without `weighting`."
+            )
+        if getattr(getattr(self._weak_model(), "_join_config", None), "enable", False):
+            raise RuntimeError(
+                "Steering needs all workers at every step. Found `join`, which lets some of them run out of data. "
+                "Give every worker the same number of batches, or attach without `weighting`."
+            )
+
+    def _decide(self) -> None:
+        gram_WW = self._route.gram()
+        weight_W = self._meeting.verdict(lambda: self._weigh(gram_WW))
+        self._tally.add(sum(len(buffer_N) for buffer_N, _, _ in self._waiting), weight_W, self._distance_W)
+        if any(weight_W) and not math.isnan(weight_W[0]):
+            self._route.combine(weight_W)
+        else:
+            self._silence(weight_W[0])
+        self._route.finish()
+        for buffer_N, future, _ in self._waiting:
+            future.set_result(buffer_N)
+        self._waiting = []
+
+    def _silence(self, instead: float) -> None:
+        """Zeros; or nan where somebody was not finite, as without steering: a loss scaler has to notice."""
+        for buffer_N, _, parameters in self._waiting:
+            buffer_N.fill_(instead)
+            self._silenced |= {id(parameter) for parameter in parameters}
+
+    def _weigh(self, gram_WW: Tensor | None) -> list[float]:
+        """The first worker's part: nan throughout where a step is skipped and somebody was not finite."""
+        if gram_WW is None:
+            raise RuntimeError("Only the first worker should weigh.")
+        nobody_W = [math.nan] * len(gram_WW)
+        self._distance_W, finite_W = nobody_W, gram_WW.diagonal().isfinite()
+        if not bool(finite_W.any()):
+            return nobody_W
+        weight_W = torch.as_tensor(self._weighting_now()(gram_WW), dtype=torch.float64).flatten().tolist()
+        if len(weight_W) != len(gram_WW) or not all(map(math.isfinite, weight_W)):
+            raise ValueError(
+                f"A weighting should return one finite weight for each of {len(gram_WW)} workers. Found {weight_W}."
+            )
+        kept = [worker for worker, weight in enumerate(weight_W) if weight]
+        self._distance_W = distances(gram_WW, kept)
+        return weight_W if kept or bool(finite_W.all()) else nobody_W
+
+    def _weighting_now(self) -> Callable[[Tensor], Any]:
+        """Every bucket has its own, for a weighting may have a memory."""
+        about = tuple(sorted(id(parameter) for _, _, parameters in self._waiting for parameter in parameters))
+        weighting = self._weightings.setdefault(about, copy.deepcopy(self._weighting))
+        return weighting.at(self._step) if isinstance(weighting, Weighting) else weighting
+
+    def _conclude(self) -> None:
+        """The last bucket of a pass has been decided upon."""
+        steered = self._tally.result()
+        self._tally = Tally(self._meeting.world)
+        self.skipped = not any(steered.weight_W)
+        self._rejected = steered.weight_W[self._meeting.rank] == 0
+        self._steered = steered if self._meeting.is_first else None
+        self._route.pass_ended()
+        self._step += 1
+        self._passes += 1
+        if self._passes == 2 and not self._told:
+            self._told = True
+            self._complain(
+                "two synchronised backward passes in one step: the second compares gradients to which the sum of the "
+                "first has been added. Accumulate under `model.no_sync()`"
+            )
+
+    def forward_begins(self, model: Any, inputs: Any) -> None:
+        own = self._weak_model()
+        if own is None or model is not own:
+            return
+        if self._stepped:
+            self.skipped, self._stepped, self._silenced = False, False, set()
+        if self._statistics is not None and own.training and torch.is_grad_enabled():
+            self._statistics.remember(own.module)
+
+    def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
+        if self._waiting or not self._tally.empty:
+            # The pass before broke off.
+            self._route.finish()
+            self._waiting, self._tally = [], Tally(self._meeting.world)
+
+    def backward_ended(self, failed: bool) -> None:
+        # Not inside backward, where autograd may still need the buffers as they are.
+        if self._statistics is not None and self._rejected is not None:
+            if self._rejected:
+                self._statistics.put_back()
+            self._statistics.forget()
+        self._rejected = None
+
+    def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
+        """A step that is skipped finds no gradients: zeros would still move weights, by momentum and decay."""
+        if self._owns(parameters):
+            self._stepped, self._passes = True, 0
+            for parameter in parameters:
+                if id(parameter) in self._silenced:
+                    parameter.grad = None
+
+    def gradients_zeroed(self, parameters: list[Tensor]) -> None:
+        if self._owns(parameters):
+            self._passes = 0
+
+    def _owns(self, parameters: list[Tensor]) -> bool:
+        return any(id(parameter) in self._mine for parameter in parameters)
+
+    def release(self) -> None:
+        """The model is gone."""
+        taps.disconnect(self)
+        self._route.finish()
+
+
+def _steer(steering, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (DDP compares types, not their names)
+    return steering.bucket_arrived(bucket)

@@ -1,0 +1,78 @@
+"""What the weightings have in common. W = workers or micro-batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+class Weighting(ABC):
+    """The last three members tell steering how to take the Gram matrix; whoever has one may ignore them."""
+
+    @abstractmethod
+    def __call__(self, gram_WW: Tensor) -> Tensor: ...
+
+    def at(self, step: int) -> Weighting:
+        """Itself as it is at this step, where a schedule changes it."""
+        return self
+
+    @property
+    def window(self) -> int:
+        """Over how many steps directions are summed before they are compared."""
+        return 1
+
+    @property
+    def damping(self) -> float | None:
+        """Not None: gradients are compared in the metric of Adam's second moments."""
+        return None
+
+
+@dataclass(frozen=True)
+class Wrapped(Weighting):
+    """Another weighting, given something else to look at."""
+
+    weighting: Weighting
+
+    def __call__(self, gram_WW: Tensor) -> Tensor:
+        return self.weighting(gram_WW)
+
+    def at(self, step: int) -> Weighting:
+        return replace(self, weighting=self.weighting.at(step))
+
+    @property
+    def window(self) -> int:
+        return self.weighting.window
+
+    @property
+    def damping(self) -> float | None:
+        return self.weighting.damping
+
+
+def on_host(gram_WW: Tensor) -> Tensor:
+    """The matrix as decisions are made on it: in float64, in host memory."""
+    if gram_WW.ndim != 2 or gram_WW.shape[0] != gram_WW.shape[1]:
+        raise ValueError(f"A weighting should be called with a square matrix. Found shape {tuple(gram_WW.shape)}.")
+    return gram_WW.detach().to("cpu", torch.float64)
+
+
+def like(gram_WW: Tensor, weight_W: Sequence[float]) -> Tensor:
+    """Weights where the matrix is, and as exact as it, but never below float32."""
+    exact = gram_WW.dtype if gram_WW.dtype in (torch.float32, torch.float64) else torch.float32
+    return torch.tensor(weight_W, dtype=exact, device=gram_WW.device)
+
+
+def finite_workers(gram_WW: Tensor) -> list[int]:
+    """Those whose own gradient is finite: only a row of one that is not spoils entries of others."""
+    return [worker for worker, square in enumerate(gram_WW.diagonal().tolist()) if square < float("inf")]
+
+
+def shared(workers: int, kept: Sequence[int]) -> list[float]:
+    """Equal weights for those who are kept."""
+    weight_W = [0.0] * workers
+    for worker in kept:
+        weight_W[worker] = 1 / len(kept)
+    return weight_W

@@ -1,0 +1,131 @@
+"""What every weighting keeps to: where weights live, how exact they are, and what is shown to the wrapped ones.
+
+W = workers, N = numbers in a gradient.
+"""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from unisono.weightings import AdaptiveFilter, AgreementFilter, Mean, NormAware, Preconditioned, Weighting, Windowed
+
+EACH = [Mean(), AgreementFilter(), AgreementFilter(order="sequential"), AdaptiveFilter(), NormAware(AgreementFilter())]
+
+
+def gradients(workers, elements=200, common=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(workers, elements, generator=generator) + common * torch.randn(elements, generator=generator)
+
+
+def gram_of(gradient_WN):
+    return gradient_WN @ gradient_WN.T
+
+
+@pytest.mark.parametrize("weighting", EACH, ids=repr)
+@pytest.mark.parametrize(
+    ("given", "weights"),
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+    ],
+)
+def test_weights_are_as_exact_as_the_matrix_and_at_least_float32(weighting, given, weights):
+    gradient_WN = gradients(4)
+    gradient_WN[3] *= -1
+    gram_WW = gram_of(gradient_WN).to(given)
+    before_WW = gram_WW.clone()
+    weight_W = weighting(gram_WW)
+    assert (weight_W.dtype, weight_W.device, weight_W.shape) == (weights, gram_WW.device, (4,))
+    assert torch.equal(gram_WW, before_WW)
+    if not isinstance(weighting, Mean):
+        assert weight_W.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_weights_are_where_the_matrix_is():
+    assert {weighting(gram_of(gradients(4)).cuda()).device.type for weighting in EACH} == {"cuda"}
+
+
+@pytest.mark.parametrize("weighting", EACH[1:], ids=repr)
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_a_gradient_that_is_not_finite_counts_nothing_and_spoils_nobody(weighting, poison):
+    gradient_WN = gradients(4)
+    gradient_WN[1, 5] = poison
+    assert weighting(gram_of(gradient_WN)).tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
+
+
+def test_the_mean_leaves_nobody_out():
+    assert Mean()(torch.full((4, 4), math.nan)).tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize("weighting", [*EACH[1:4], Preconditioned(AgreementFilter())], ids=repr)
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 2)])
+def test_what_is_not_a_square_matrix_is_refused(weighting, shape):
+    with pytest.raises(ValueError, match=r"should be called with a square matrix\. Found shape \("):
+        weighting(torch.ones(shape))
+
+
+@pytest.mark.parametrize("weighting", EACH, ids=repr)
+def test_options_cannot_be_changed_afterwards(weighting):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        weighting.max_distance = 1.0
+
+
+def test_lengths_count_and_the_matrix_stays_one_of_inner_products():
+    for seed in range(300):
+        lengths_W1 = 10 ** torch.empty(6, 1).uniform_(-3, 3, generator=torch.Generator().manual_seed(seed))
+        gradient_WN = (gradients(6, 1 + seed % 8, seed=seed) * lengths_W1).double()
+        gradient_WN[seed % 6] *= seed % 3
+        seen = Seen()
+        NormAware(seen)(gram_of(gradient_WN))
+        torch.testing.assert_close(seen.gram_WW, seen.gram_WW.T)
+        assert torch.equal(seen.gram_WW.diagonal(), gram_of(gradient_WN).diagonal())
+        length_W = seen.gram_WW.diagonal().clamp(min=1e-300).sqrt()
+        assert float(torch.linalg.eigvalsh(seen.gram_WW / length_W[:, None] / length_W).min()) > -1e-9
+
+
+class Seen(Weighting):
+    def __call__(self, gram_WW):
+        self.gram_WW = gram_WW
+        return torch.zeros(len(gram_WW))
+
+
+def test_a_much_longer_gradient_agrees_less_only_where_lengths_count():
+    gradient_WN = gradients(4, common=2.0)
+    gradient_WN[2] *= 10
+    assert (AgreementFilter(0.6)(gram_of(gradient_WN)) > 0).all()
+    assert (NormAware(AgreementFilter(0.6))(gram_of(gradient_WN)) > 0).tolist() == [True, True, False, True]
+    seen = Seen()
+    NormAware(seen)(torch.tensor([[1.0, 5.0], [5.0, 100.0]]))
+    assert seen.gram_WW.tolist() == [[1.0, 0.5], [0.5, 100.0]]
+
+
+def test_equal_lengths_make_no_difference():
+    gradient_WN = torch.nn.functional.normalize(gradients(5))
+    seen = Seen()
+    NormAware(seen)(gram_of(gradient_WN))
+    torch.testing.assert_close(seen.gram_WW, gram_of(gradient_WN))
+
+
+def test_wrappers_tell_how_the_matrix_is_to_be_taken():
+    plain = AgreementFilter()
+    assert (plain.window, plain.damping) == (1, None)
+    assert (Windowed(plain).window, Windowed(plain, steps=8).damping) == (32, None)
+    both = NormAware(Windowed(Preconditioned(plain, relative=0.3), steps=8))
+    assert (both.window, both.damping) == (8, 0.3)
+
+
+@pytest.mark.parametrize("wrap", [Windowed, Preconditioned])
+def test_wrappers_pass_on_what_the_wrapped_one_says(wrap):
+    gram_WW = gram_of(gradients(4, common=0.3))
+    assert torch.equal(wrap(AgreementFilter(0.9))(gram_WW), AgreementFilter(0.9)(gram_WW))
+
+
+@pytest.mark.parametrize("steps", [1, 0, -3])
+def test_a_window_of_one_step_is_refused(steps):
+    with pytest.raises(ValueError, match=rf"`steps` of a window should be at least 2\. Found `{steps}`\. Try 32"):
+        Windowed(Mean(), steps=steps)
