@@ -2,19 +2,19 @@
 
     python benchmarks/microbatch_cost.py [--short] [--device cuda] [--json FILE]
 
-A ResNet-18 for images of CIFAR's size (11 M parameters, BatchNorm, SGD with momentum) on synthetic data. All ways take
-turns in one process, on the same data through the same loader; on a CPU with one thread, in CPU seconds. What a way
-adds to plain accumulation depends on the parameters, not on the batch: it is measured with micro-batches of 2 small
-images, where it stands out of the noise; on a GPU at 100 images of 32 x 32 too, of which a CPU only times what they
-take without. `package` is gradient-agreement-filtering
-0.1.3 of PyPI; without it that row is left out.
+A ResNet-18 (11 M parameters, BatchNorm, SGD with momentum) on synthetic data of CIFAR's size. All ways take turns in
+one process, with the same data and loader; on a CPU with one thread, in CPU seconds. What a way adds depends on the
+parameters, not on the batch: on a CPU it is measured with micro-batches of 2 small images, where it stands out of the
+noise; on a GPU with 100. `package` is gradient-agreement-filtering 0.1.3 of PyPI; without it that row is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import importlib
+import itertools
 import json
 import statistics
 import sys
@@ -38,12 +38,10 @@ WAYS = {
     "sequential, halving": AgreementFilter(MAX_DISTANCE, order="sequential", fusion="halving"),
     "any order": AgreementFilter(MAX_DISTANCE),
 }
-TWIN = "sequential, halving"
-"""The way that should decide exactly as the package does."""
+TWIN = "sequential, halving"  # should decide exactly as the package does
 
 Micros = Sequence[Subset]
-Step = Callable[[Micros], int]
-"""One step of training; how many micro-batches were taken up beside the first."""
+Step = Callable[[Micros], int]  # one step of training; how many were taken up beside the first
 
 
 class Block(nn.Module):
@@ -114,16 +112,9 @@ class Contest:
 
     def by_package(self, micros: Micros) -> int:
         package: Any = importlib.import_module("gradient_agreement_filtering")
-        result = package.step_GAF(
-            self.models[PACKAGE],
-            self.optimizers[PACKAGE],
-            nn.functional.cross_entropy,
-            list(micros),
-            wandb=False,
-            verbose=False,
-            cos_distance_thresh=MAX_DISTANCE,
-            device=self.device,
-        )
+        model, optimizer = self.models[PACKAGE], self.optimizers[PACKAGE]
+        settings = {"wandb": False, "verbose": False, "cos_distance_thresh": MAX_DISTANCE, "device": self.device}
+        result = package.step_GAF(model, optimizer, nn.functional.cross_entropy, list(micros), **settings)
         return int(result["agreed_count"])
 
     def timed(self, name: str, micros: Micros) -> tuple[float, int]:
@@ -165,22 +156,20 @@ def micro_batches(count: int, size: int, pixels: int, seed: int) -> list[Subset]
 
 
 def compare(contest: Contest, count: int, size: int, pixels: int, rounds: int) -> dict[str, Any]:
-    names = list(contest.steps)
+    names, same, decided = list(contest.steps), 0, 0
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    same = decided = 0
     for turn in range(rounds + 1):
         micros = micro_batches(count, size, pixels, seed=turn + 1)
         contest.forget()
-        shift = turn % len(names)
-        results = {name: contest.timed(name, micros) for name in names[shift:] + names[:shift]}
-        if PACKAGE in results:
-            decided += 1
-            same += results[TWIN][1] == results[PACKAGE][1]
+        names = names[1:] + names[:1]
+        results = {name: contest.timed(name, micros) for name in names}
+        decided += PACKAGE in results
+        same += PACKAGE in results and results[TWIN][1] == results[PACKAGE][1]
         if turn > 0:  # the first turn warms up
             for name, (taken, _) in results.items():
                 seconds[name].append(taken)
     bare = statistics.median(seconds[BARE])
-    added = {name: statistics.median(seconds[name]) - bare for name in names if name != BARE}
+    added = {name: statistics.median(times) - bare for name, times in seconds.items() if name != BARE}
     return {"micro_batches": count, "images": size, "pixels": pixels, "rounds": rounds, "bare_seconds": bare,
             "added_seconds": added, "decided": decided, "decided_alike": same}  # fmt: skip
 
@@ -188,12 +177,11 @@ def compare(contest: Contest, count: int, size: int, pixels: int, rounds: int) -
 def held(contest: Contest, count: int) -> dict[str, float]:
     """The most memory that a step takes beyond what there is before it, in gradients of the whole model."""
     micros = micro_batches(count, 2, 8, seed=0)
-    peak = {}
+    peak, measure = {}, peak_on_gpu if contest.device.type == "cuda" else peak_on_cpu
     for name, step in contest.steps.items():
         step(micros)
         contest.forget()
-        measure = peak_on_gpu if contest.device.type == "cuda" else peak_on_cpu
-        peak[name] = measure(lambda step=step: step(micros)) / contest.gradient_bytes
+        peak[name] = measure(functools.partial(step, micros)) / contest.gradient_bytes
         contest.forget()
     return peak
 
@@ -211,11 +199,8 @@ def peak_on_cpu(work: Callable[[], object]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         profile.export_chrome_trace(f"{folder}/trace.json")
         events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
-    now = peak = 0
-    for event in sorted((event for event in events if event["name"] == "[memory]"), key=lambda event: event["ts"]):
-        now += event["args"]["Bytes"]
-        peak = max(peak, now)
-    return peak
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]")
+    return max(itertools.accumulate((change for _, change in changes), initial=0))
 
 
 def table(result: dict[str, Any]) -> None:
@@ -241,23 +226,23 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     contest = Contest(8 if options.short else 64, torch.device(options.device))
-    rounds = 3 if options.short else 15
-    results = [compare(contest, count, 2, 8, rounds) for count in (2, 4, 8)]
+    rounds, counts = 3 if options.short else 15, (2, 4, 8)
     if contest.device.type == "cpu":
+        results = [compare(contest, count, 2, 8, rounds) for count in counts]
         of_100, _ = contest.timed(BARE, micro_batches(2, 100, 32, seed=0))
         shares = {name: more / of_100 for name, more in results[0]["added_seconds"].items()}
         print("added, as a share of 2 micro-batches of 100 images: " + listed(shares, ".1%"))
     else:
-        results += [compare(contest, count, 100, 32, rounds) for count in (2, 4, 8)]
+        results = [compare(contest, count, 100, 32, 4 * rounds) for count in counts]
     for result in results:
         table(result)
     peak = held(contest, 8)
     print(
         "\nmemory of a step with 8 micro-batches, in gradients: " + ", ".join(f"{k} {v:.1f}" for k, v in peak.items())
     )
-    whole = {"command": " ".join(["python", *sys.argv]), "torch": str(torch.__version__), "device": options.device,
-             "results": results, "memory_in_gradients": peak}  # fmt: skip
     if options.json:
+        whole = {"command": " ".join(["python", *sys.argv]), "torch": str(torch.__version__), "device": options.device,
+                 "results": results, "memory_in_gradients": peak}  # fmt: skip
         Path(options.json).write_text(json.dumps(whole, indent=1) + "\n")
 
 

@@ -1,6 +1,8 @@
 """What steering costs against plain DDP: a 10 M-parameter transformer, 1,024 tokens a rank and step, gloo.
 
-    torchrun --standalone --nproc-per-node 4 benchmarks/steering_cost.py [--rounds 40 | --short] [--device cuda] [--json FILE]
+    torchrun --standalone --nproc-per-node 4 benchmarks/steering_cost.py [--rounds 40 | --short] [--json FILE]
+
+`--device cuda`: all ranks share one GPU.
 
 All variants train their own copy in the same processes and take turns step by step, so that whatever else the machine
 does hits all of them. Each steered variant is `unisono.attach(...)` as a user writes it, listening included. Prints the

@@ -29,9 +29,10 @@ COLUMNS = 512
 
 def take(parameters: Sequence[nn.Parameter]) -> Gradients:
     """The tensors themselves, no copies; the parameters are left without."""
-    taken = [None if parameter.grad is None else parameter.grad.detach() for parameter in parameters]
+    taken = [parameter.grad for parameter in parameters]
     drop(parameters)
-    return taken
+    # Calls for hundreds of tensors add up; only those of a graph of gradients need this one.
+    return [gradient.detach() if gradient is not None and gradient.requires_grad else gradient for gradient in taken]
 
 
 def drop(parameters: Sequence[nn.Parameter]) -> None:
@@ -119,6 +120,10 @@ class RunningSum:
 
     def __init__(self) -> None:
         self.total: Gradients = []
+
+    def products(self, gradients: Gradients) -> tuple[list[list[float]], Gradients]:
+        """Of the gradients and the sum, with themselves and each other; and the gradients as they can be added."""
+        return gram([gradients, self.total] if self.total else [gradients]).tolist(), gradients
 
     @torch.no_grad()
     def add(self, gradients: Gradients, factor: float) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
+from unisono.microbatching.flat_sum import FlatSum, fits
 from unisono.microbatching.gradients import Gradients, RunningSum, gram
 from unisono.weightings import AgreementFilter
 from unisono.weightings.agreement import distance, rounding
@@ -28,7 +29,7 @@ class Outcome:
     weight_W: list[float]
     distance_W: list[float]
     finite_W: list[bool]
-    total: RunningSum
+    total: RunningSum | FlatSum
 
 
 class Route(Protocol):
@@ -39,9 +40,12 @@ class Route(Protocol):
         """Of all micro-batches taken up."""
 
 
-def route_for(weighting: Callable[[Tensor], Tensor]) -> Route:
+def route_for(weighting: Callable[[Tensor], Tensor], gradients: Gradients) -> Route:
+    """
+    :param gradients: Of the first micro-batch.
+    """
     if isinstance(weighting, AgreementFilter) and weighting.order == "sequential":
-        return OneAfterTheOther(weighting)
+        return OneAfterTheOther(weighting, FlatSum() if fits(gradients) else RunningSum())
     return AllTogether(weighting)
 
 
@@ -50,30 +54,30 @@ class OneAfterTheOther:
     """Sequential agreement as micro-batches come in: the sum of those taken up is all that is kept."""
 
     rule: AgreementFilter
+    _sum: RunningSum | FlatSum
     _kept: list[int] = field(default_factory=list)
     _distance_W: list[float] = field(default_factory=list)
     _finite_W: list[bool] = field(default_factory=list)
-    _sum: RunningSum = field(default_factory=RunningSum)
     _doublings: int = 0
 
     def take_up(self, gradients: Gradients) -> None:
-        product_22 = gram([gradients, self._sum.total] if self._kept else [gradients]).tolist()
+        product_22, addend = self._sum.products(gradients)
         finite = product_22[0][0] < math.inf
         apart = math.nan
         if finite and self._kept:
             apart = distance(product_22[0][1], product_22[1][1], product_22[0][0])
         # The sum was rounded as often as it was added to, so that the limit is as wide as float32 is exact.
         if finite and not apart > cast("float", self.rule.max_distance) + rounding(torch.float32):
-            self._fuse(gradients)
+            self._fuse(addend)
             self._kept.append(len(self._finite_W))
         self._finite_W.append(finite)
         self._distance_W.append(apart)
 
-    def _fuse(self, gradients: Gradients) -> None:
+    def _fuse(self, addend: Any) -> None:
         if self._doublings == DOUBLINGS:
             self._sum.scale(2.0**-DOUBLINGS)
             self._doublings = 0
-        self._sum.add(gradients, 2.0**self._doublings)
+        self._sum.add(addend, 2.0**self._doublings)
         if self._kept and self.rule.fusion == "halving":
             self._doublings += 1
 

@@ -109,7 +109,8 @@ class VirtualWorkers:
         _check_gradients(gradients)
         if self._route is None:
             weighting = self._weighting
-            self._route = route_for(weighting.at(self._steps) if isinstance(weighting, Weighting) else weighting)
+            now = weighting.at(self._steps) if isinstance(weighting, Weighting) else weighting
+            self._route = route_for(now, gradients)
             self._parameters = parameters
         self._route.take_up(gradients)
         if self._statistics is not None:

@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from unisono.microbatching import routes
+
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread():
@@ -9,3 +11,9 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=["host", "device"])
+def route(request, monkeypatch):
+    """Sequential agreement as it is done on a GPU, too: it works anywhere, it is only slower on a CPU."""
+    monkeypatch.setattr(routes, "fits", lambda gradients: request.param == "device")

@@ -9,6 +9,8 @@ import unisono
 from unisono.weightings import AgreementFilter, Mean
 from unit.microbatching.problems import batches, equal, network, run
 
+pytestmark = pytest.mark.usefixtures("route")
+
 
 @pytest.mark.parametrize("order", ["any", "sequential"])
 def test_statistics_of_rejected_micro_batches_can_be_forgotten(order):
@@ -52,3 +54,13 @@ def test_statistics_are_left_alone_unless_asked():
     workers = unisono.microbatches(model, weighting=AgreementFilter(0.0001))
     assert not run(workers, model, batches(3)).any()
     assert equal(plain.state_dict(), model.state_dict())
+
+
+def test_every_step_is_its_own():
+    model, twin = network(batch_norm=True), network(batch_norm=True)
+    workers = unisono.microbatches(model, weighting=Mean(), forget_rejected=True)
+    for seed in range(3):
+        run(workers, model, batches(2, seed))
+        run(unisono.microbatches(twin, weighting=Mean(), forget_rejected=True), twin, batches(2, seed))
+    assert equal(model.state_dict(), twin.state_dict())
+    assert model[1].num_batches_tracked == 3

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 import unisono
+from unisono.microbatching import gradients
 from unisono.weightings import AgreementFilter, Mean, NormAware
 from unit.microbatching.problems import batches, loss_of, network, run, run_vectors
 from unit.weightings.reference import leaving_one_by_one, problem, sequential
+
+pytestmark = pytest.mark.usefixtures("route")
 
 SEQUENTIAL = AgreementFilter(2.0, order="sequential")
 HALVING = AgreementFilter(2.0, order="sequential", fusion="halving")
@@ -106,6 +109,19 @@ def test_the_inner_products_of_large_gradients_are_exact_to_seven_digits():
     assert torch.allclose(seen[0], exact_WW, rtol=3e-7)
     assert weights.tolist() == [1, 1, 1]
     assert torch.allclose(model.grad(), gradient_WN.sum(0))
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_short_gradients_are_joined_and_long_ones_cut_without_losing_any(workers):
+    generator = torch.Generator().manual_seed(0)
+    sizes = (5, 0, 40_000, 40_000, 1, 700_000, 60_000, 3, 65_536, 65_537, 9)
+    row_W = [[torch.randn(size, generator=generator) for size in sizes] for _ in range(workers)]
+    whole_WN = torch.stack([torch.cat(row) for row in row_W]).double()
+    exact_WW, scale = whole_WN @ whole_WN.T, whole_WN.square().sum(1).max()
+    flats = [list(flat_W) for flat_W in zip(*row_W, strict=True)]
+    assert (gradients.gram(row_W) - exact_WW).abs().max() < 3e-7 * scale
+    # What a GPU does, which works here as well.
+    assert (gradients._by_matrices(gradients._pieces(flats, 100_000)) - exact_WW).abs().max() < 1e-12 * scale
 
 
 @pytest.mark.parametrize("weighting", [AgreementFilter(0.5), AgreementFilter(0.5, order="sequential")])

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 import unisono
-from unisono.weightings import AgreementFilter, Mean, Preconditioned, Windowed
+from unisono.weightings import AdaptiveFilter, AgreementFilter, Mean, Preconditioned, Windowed
 from unit.microbatching.problems import batches, equal, loss_of, network, run
+
+pytestmark = pytest.mark.usefixtures("route")
 
 SEQUENTIAL = AgreementFilter(2.0, order="sequential")
 
@@ -177,3 +179,10 @@ def test_the_function_is_not_hidden_by_a_module_of_its_name():
     assert callable(unisono.microbatches)
     assert unisono.weightings.Mean is Mean
     assert {"microbatches", "weightings"} <= set(dir(unisono))
+
+
+def test_a_weighting_that_remembers_follows_one_model():
+    weighting = AdaptiveFilter()
+    model = network()
+    run(unisono.microbatches(model, weighting=weighting), model, batches(3))
+    assert weighting._memory.steps == 0
