@@ -184,7 +184,8 @@ def main() -> None:
         rounded = {name: {key: round(value, 4) for key, value in asdict(one).items()} for name, one in tallies.items()}
         results.append(asdict(scenario) | {"steps": steps, "variants": rounded})
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+        content = {"command": "python benchmarks/agreement_variants.py", "torch": torch.__version__, "rows": results}
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

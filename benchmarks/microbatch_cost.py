@@ -169,7 +169,11 @@ def compare(contest: Contest, count: int, size: int, pixels: int, rounds: int) -
             for name, (taken, _) in results.items():
                 seconds[name].append(taken)
     bare = statistics.median(seconds[BARE])
-    added = {name: statistics.median(times) - bare for name, times in seconds.items() if name != BARE}
+    added = {
+        name: statistics.median(one - other for one, other in zip(times, seconds[BARE], strict=True))
+        for name, times in seconds.items()
+        if name != BARE
+    }
     return {"micro_batches": count, "images": size, "pixels": pixels, "rounds": rounds, "bare_seconds": bare,
             "added_seconds": added, "decided": decided, "decided_alike": same}  # fmt: skip
 

@@ -12,7 +12,7 @@ from unisono.runfile import read_run
 JOBS = Path(__file__).parent.parent / "jobs"
 FROM = 4
 ROUTES = [f"{gram}-{scope}" for gram in ("sketch", "exact") for scope in ("model", "bucket")]
-VARIANTS = ["perceptron", "bucket-view", "channels-last", "accumulated-scaled", "find-unused", "static-graph"]
+VARIANTS = ["perceptron", "bucket-view", "channels-last", "accumulated-scaled", "find-unused", "static-graph", "odd"]
 WEIGHTINGS = ["adaptive", "norm-aware", "windowed", "preconditioned", "own-function"]
 REFUSALS = {
     "refuse-compression": "Found `fp16_compress_hook`",

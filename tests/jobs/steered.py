@@ -19,6 +19,23 @@ import unisono
 from unisono.weightings import AdaptiveFilter, AgreementFilter, FromTorchJD, Mean, NormAware, Preconditioned, Windowed
 
 STEPS, FROM = 12, 4
+
+
+class Odd(nn.Module):
+    """Tied, complex and empty parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.second.weight = self.first.weight
+        self.turn, self.empty = nn.Parameter(torch.ones(10, dtype=torch.complex64)), nn.Parameter(torch.empty(0))
+
+    def forward(self, inputs):
+        hidden = self.second(self.first(inputs).relu())[:, :10]
+        return (hidden * self.turn * (1 + 0.5j)).real + self.empty.sum()
+
+
+MODELS["odd"] = Odd
 EVERYBODY = AgreementFilter(max_distance=2)
 
 
@@ -192,6 +209,7 @@ VARIANTS = {
     "accumulated-scaled": {"kind": "perceptron", "accumulate": 3, "scaled": True},
     "find-unused": {"kind": "transformer", "find_unused_parameters": True},
     "static-graph": {"kind": "transformer", "static_graph": True},
+    "odd": {"kind": "odd"},
 }
 ROUTES = {
     f"{gram}-{scope}": {"gram": gram, "scope": scope} for gram in ("sketch", "exact") for scope in ("model", "bucket")

@@ -53,3 +53,8 @@ def test_the_results_of_the_detection_benchmark_are_those_of_the_evidence():
     script = runpy.run_path(str(EVIDENCE / "detection.py"))
     assert f"```\n{as_text(tally)}\n```" in page
     assert script["rendered"](page, tally) == page, "run docs/evidence/detection.py"
+
+
+def test_the_tables_on_steering_are_those_of_the_evidence():
+    page = (ROOT / "docs" / "steering.md").read_text()
+    assert runpy.run_path(str(EVIDENCE / "steering.py"))["rendered"](page) == page, "run docs/evidence/steering.py"

@@ -2,7 +2,7 @@
 
 Launching work for hundreds of small tensors takes a GPU's host longer than the work itself.
 
-N = numbers of the model.
+N = numbers of all parameters that are trained.
 """
 
 from __future__ import annotations
@@ -12,29 +12,48 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unisono.microbatching.gradients import Gradients
+from unisono.microbatching.gradients import Gradients, Prepared
 
 
 class FlatSum:
-    def __init__(self) -> None:
-        self._forms: Gradients = []
-        """Shape and layout of the gradient of each parameter that has had one; zeros where it is missing."""
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._places = [place for place, parameter in enumerate(parameters) if parameter.requires_grad]
+        self._trained = [parameters[place].detach() for place in self._places]
+        kinds = {parameter.dtype for parameter in self._trained}
+        self._exact = torch.float64 if torch.float64 in kinds else torch.float32
+        self._alike = kinds == {self._exact}
+        self._had = [False] * len(self._places)
+        """Whose gradient has been there; where it is missing, zeros stand for it."""
 
         self._sum_N: Tensor | None = None
 
     @torch.no_grad()
-    def products(self, gradients: Gradients) -> tuple[list[list[float]], Tensor]:
-        """Of the gradients and the sum, with themselves and each other; and the gradients as they can be added."""
-        newest_N = self._joined(gradients)
+    def prepared(self, gradients: Gradients) -> Prepared:
+        """As one vector. Takes the gradients."""
+        wanted = [gradients[place] for place in self._places]
+        self._had = [had or gradient is not None for had, gradient in zip(self._had, wanted, strict=True)]
+        filled = [
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for gradient, parameter in zip(wanted, self._trained, strict=True)
+        ]
         gradients.clear()
-        if self._sum_N is None:
-            return [[float(torch.dot(newest_N, newest_N))]], newest_N
-        other = torch.dot(newest_N, self._sum_N)
-        both = torch.stack([torch.dot(newest_N, newest_N), other, other, torch.dot(self._sum_N, self._sum_N)])
-        return both.view(2, 2).tolist(), newest_N
+        alike = filled if self._alike else [gradient.to(self._exact) for gradient in filled]
+        return [torch._utils._flatten_dense_tensors(alike)]
 
     @torch.no_grad()
-    def add(self, newest_N: Tensor, factor: float) -> None:
+    def products(self, prepared: Prepared) -> list[list[float]]:
+        """Of prepared gradients and the sum, with themselves and each other."""
+        newest_N, sum_N = prepared[0], self._sum_N
+        square = torch.dot(newest_N, newest_N)
+        if sum_N is None:
+            return [[float(square)]]
+        other = torch.dot(newest_N, sum_N)
+        both_22 = torch.stack([square, other, other, torch.dot(sum_N, sum_N)]).view(2, 2)
+        return both_22.tolist()
+
+    @torch.no_grad()
+    def add(self, prepared: Prepared, factor: float) -> None:
+        newest_N = prepared[0]
         if self._sum_N is None:
             self._sum_N = newest_N if factor == 1 else newest_N.mul_(factor)
         else:
@@ -47,48 +66,15 @@ class FlatSum:
 
     @torch.no_grad()
     def hand_to(self, parameters: Sequence[nn.Parameter]) -> None:
-        for parameter, part in zip(parameters, self._parts(), strict=True):
-            parameter.grad = None if part is None else part.to(parameter.dtype)
-
-    def _joined(self, gradients: Gradients) -> Tensor:
-        """One vector; a gradient that comes for the first time also gets its place in the sum."""
-        forms = self._forms or [None] * len(gradients)
-        if any(form is None and part is not None for form, part in zip(forms, gradients, strict=True)):
-            parts = self._parts()
-            self._forms = [
-                torch.empty_like(part, device="meta") if form is None and part is not None else form
-                for form, part in zip(forms, gradients, strict=True)
-            ]
-            self._sum_N = None if self._sum_N is None else self._vector(parts)
-        return self._vector(gradients)
-
-    def _vector(self, gradients: Gradients) -> Tensor:
-        device = next(part.device for part in gradients if part is not None)
-        present = [
-            torch.zeros(form.shape, dtype=form.dtype, device=device) if part is None else part
-            for form, part in zip(self._forms, gradients, strict=True)
-            if form is not None
-        ]
-        kinds = {part.dtype for part in present}
-        if kinds & {torch.bfloat16, torch.float16} or len(kinds) > 1:
-            exact = torch.float64 if torch.float64 in kinds else torch.float32
-            present = [part.to(exact) for part in present]
-        vector_N: Tensor = torch._utils._flatten_dense_tensors(present)
-        return vector_N
-
-    def _parts(self) -> Gradients:
-        """The sum, cut up again, each part laid out in memory as its gradient was."""
-        if self._sum_N is None:
-            return [None] * len(self._forms)
-        cut = iter(self._sum_N.split([form.numel() for form in self._forms if form is not None]))
-        return [None if form is None else _laid_out(next(cut), form) for form in self._forms]
+        parts = torch._utils._unflatten_dense_tensors(self._sum_N, self._trained)
+        for place, had, part in zip(self._places, self._had, parts, strict=True):
+            parameters[place].grad = _laid_out(part, parameters[place]) if had else None
 
 
-def _laid_out(part_N: Tensor, form: Tensor) -> Tensor:
-    part = part_N.view(form.shape)
-    if form.is_contiguous():
-        return part
-    return torch.empty_strided(form.shape, form.stride(), dtype=part.dtype, device=part.device).copy_(part)
+def _laid_out(part: Tensor, parameter: nn.Parameter) -> Tensor:
+    """As the parameter is, in type and memory."""
+    alike = part.dtype == parameter.dtype and parameter.is_contiguous()
+    return part if alike else torch.empty_like(parameter).copy_(part)
 
 
 def fits(gradients: Gradients) -> bool:

@@ -6,7 +6,7 @@ W = micro-batches, P = numbers of one piece. A gradient that is missing counts a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,17 @@ from torch import Tensor, nn
 Gradients: TypeAlias = list[Tensor | None]
 """One for each parameter, in their order."""
 
+Prepared: TypeAlias = list[Any]
+"""Gradients as the running sum that has prepared them compares and adds them."""
+
 CACHED = 1 << 16
 """Numbers of a piece on CPU: all pairs of its rows are multiplied while they are in the cache."""
 
 STACKED = 1 << 22
 """Numbers of a piece elsewhere, which bounds the memory that comparing takes."""
 
-FEW = 3
+WHOLE = 1 << 28
+FEW = 12
 """Up to so many rows, a GPU is faster with products of pairs than with copies of all rows for products of matrices."""
 
 COLUMNS = 512
@@ -53,7 +57,7 @@ def gram(row_W: Sequence[Gradients]) -> Tensor:
 def _products(flats: list[list[Tensor]], workers: int, device: torch.device) -> Tensor:
     if device.type == "cpu":
         return _by_pairs(_pieces(flats, CACHED))
-    return _by_pairs(_pieces(flats, STACKED)) if workers <= FEW else _by_matrices(_pieces(flats, STACKED // workers))
+    return _by_pairs(_pieces(flats, WHOLE)) if workers <= FEW else _by_matrices(_pieces(flats, STACKED // workers))
 
 
 def _side_by_side(row_W: Sequence[Gradients]) -> Iterator[list[Tensor]]:
@@ -121,16 +125,21 @@ class RunningSum:
     def __init__(self) -> None:
         self.total: Gradients = []
 
-    def products(self, gradients: Gradients) -> tuple[list[list[float]], Gradients]:
-        """Of the gradients and the sum, with themselves and each other; and the gradients as they can be added."""
-        return gram([gradients, self.total] if self.total else [gradients]).tolist(), gradients
+    def prepared(self, gradients: Gradients) -> Prepared:
+        """As they can be compared and added: as they are."""
+        return gradients
+
+    def products(self, prepared: Prepared) -> list[list[float]]:
+        """Of prepared gradients and the sum, with themselves and each other."""
+        found: list[list[float]] = gram([prepared, self.total] if self.total else [prepared]).tolist()
+        return found
 
     @torch.no_grad()
-    def add(self, gradients: Gradients, factor: float) -> None:
-        self.total = self.total or [None] * len(gradients)
+    def add(self, prepared: Prepared, factor: float) -> None:
+        self.total = self.total or [None] * len(prepared)
         targets: list[Tensor] = []
         added: list[Tensor] = []
-        for place, (target, gradient) in enumerate(zip(self.total, gradients, strict=True)):
+        for place, (target, gradient) in enumerate(zip(self.total, prepared, strict=True)):
             if target is not None and gradient is not None:
                 targets.append(target)
                 added.append(gradient)

@@ -6,15 +6,15 @@ W = micro-batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unisono.microbatching.flat_sum import FlatSum, fits
-from unisono.microbatching.gradients import Gradients, RunningSum, gram
+from unisono.microbatching.gradients import Gradients, Prepared, RunningSum, gram
 from unisono.weightings import AgreementFilter
 from unisono.weightings.agreement import distance, rounding
 from unisono.weightings.consensus import distances
@@ -40,13 +40,14 @@ class Route(Protocol):
         """Of all micro-batches taken up."""
 
 
-def route_for(weighting: Callable[[Tensor], Tensor], gradients: Gradients) -> Route:
+def route_for(weighting: Callable[[Tensor], Tensor], parameters: Sequence[nn.Parameter], gradients: Gradients) -> Route:
     """
     :param gradients: Of the first micro-batch.
     """
+    total = FlatSum(parameters) if fits(gradients) else RunningSum()
     if isinstance(weighting, AgreementFilter) and weighting.order == "sequential":
-        return OneAfterTheOther(weighting, FlatSum() if fits(gradients) else RunningSum())
-    return AllTogether(weighting)
+        return OneAfterTheOther(weighting, total)
+    return AllTogether(weighting, total)
 
 
 @dataclass
@@ -61,23 +62,24 @@ class OneAfterTheOther:
     _doublings: int = 0
 
     def take_up(self, gradients: Gradients) -> None:
-        product_22, addend = self._sum.products(gradients)
+        prepared = self._sum.prepared(gradients)
+        product_22 = self._sum.products(prepared)
         finite = product_22[0][0] < math.inf
         apart = math.nan
         if finite and self._kept:
             apart = distance(product_22[0][1], product_22[1][1], product_22[0][0])
         # The sum was rounded as often as it was added to, so that the limit is as wide as float32 is exact.
         if finite and not apart > cast("float", self.rule.max_distance) + rounding(torch.float32):
-            self._fuse(addend)
+            self._fuse(prepared)
             self._kept.append(len(self._finite_W))
         self._finite_W.append(finite)
         self._distance_W.append(apart)
 
-    def _fuse(self, addend: Any) -> None:
+    def _fuse(self, prepared: Prepared) -> None:
         if self._doublings == DOUBLINGS:
             self._sum.scale(2.0**-DOUBLINGS)
             self._doublings = 0
-        self._sum.add(addend, 2.0**self._doublings)
+        self._sum.add(prepared, 2.0**self._doublings)
         if self._kept and self.rule.fusion == "halving":
             self._doublings += 1
 
@@ -103,10 +105,11 @@ class AllTogether:
     """Any weighting: every micro-batch's gradients are kept until all are there to be compared."""
 
     weighting: Callable[[Tensor], Tensor]
-    _row_W: list[Gradients] = field(default_factory=list)
+    _sum: RunningSum | FlatSum
+    _row_W: list[Prepared] = field(default_factory=list)
 
     def take_up(self, gradients: Gradients) -> None:
-        self._row_W.append(gradients)
+        self._row_W.append(self._sum.prepared(gradients))
 
     def outcome(self) -> Outcome:
         # Brought to the host before anybody asks for a number of it: on a GPU the only time that is waited for.
@@ -118,8 +121,7 @@ class AllTogether:
             )
         finite = set(finite_workers(gram_WW))
         distance_W = distances(gram_WW, [worker for worker, weight in enumerate(weight_W) if weight])
-        total = RunningSum()
         for weight, row in zip(weight_W, self._row_W, strict=True):
             if weight:
-                total.add(row, weight)
-        return Outcome(weight_W, distance_W, [worker in finite for worker in range(len(weight_W))], total)
+                self._sum.add(row, weight)
+        return Outcome(weight_W, distance_W, [worker in finite for worker in range(len(weight_W))], self._sum)

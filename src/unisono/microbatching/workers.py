@@ -110,7 +110,7 @@ class VirtualWorkers:
         if self._route is None:
             weighting = self._weighting
             now = weighting.at(self._steps) if isinstance(weighting, Weighting) else weighting
-            self._route = route_for(now, gradients)
+            self._route = route_for(now, parameters, gradients)
             self._parameters = parameters
         self._route.take_up(gradients)
         if self._statistics is not None:

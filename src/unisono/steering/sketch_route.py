@@ -51,7 +51,10 @@ class SketchRoute:
         self._buffers.append(buffer_N)
         target = self._fold.target(self._accumulator_2K)
         for parameter in parameters:
-            index = self._index[id(parameter)]
+            # Parameters without numbers are in buckets, too, and nowhere else.
+            index = self._index.get(id(parameter))
+            if index is None:
+                continue
             self._taken.append(index)
             # Not the bucket's view of it, whose order depends on the memory format.
             if parameter.grad is not None:

@@ -62,7 +62,7 @@ class Steering(taps.Listener):
         """Whether this worker was, in the pass that has just ended."""
 
         self._step = self._passes = 0
-        model.register_comm_hook(self, _steer)
+        model.register_comm_hook(self, unisono_steering)
 
     def begin(self) -> None:
         """Hears of optimizer steps after those who only listen: they look at gradients before one is taken away."""
@@ -87,7 +87,7 @@ class Steering(taps.Listener):
         devices = [buffer_N.device] if buffer_N.is_cuda else None
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
         self._waiting.append((buffer_N, future, parameters))
-        self._route.take(buffer_N, parameters)
+        self._route.take(_real(buffer_N), parameters)
         if self._per_bucket or bucket.is_last():
             self._decide()
         if bucket.is_last():
@@ -209,5 +209,11 @@ class Steering(taps.Listener):
         self._route.finish()
 
 
-def _steer(steering, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (DDP compares types, not their names)
+def _real(buffer_N: Tensor) -> Tensor:
+    """The same memory, in which a complex number is two."""
+    return torch.view_as_real(buffer_N).view(-1) if buffer_N.is_complex() else buffer_N
+
+
+# Without annotations: DDP compares them with types, and here they would be text.
+def unisono_steering(steering, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return steering.bucket_arrived(bucket)
