@@ -79,10 +79,13 @@ def attach(
         _check_optimizer(model, optimizer)
     ignored = _ignored(ignore)
     chosen_sinks = chosen(sinks, os.environ.get(VARIABLE, ""))
-    settings = Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
     course = asked_course(weighting, gram, scope, forget_rejected)
     wrapper = _wrapper_of(model)
-    steering = None if course is None else steer(model, wrapper, optimizer, course)
+    steering = None if course is None else steer(model, wrapper, course, first_step)
+
+    def settings() -> Settings:
+        return Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
+
     try:
         return InertMonitor() if wrapper is None else _listen(model, wrapper, settings, steering)
     finally:
@@ -91,13 +94,13 @@ def attach(
 
 
 def _listen(
-    model: nn.Module, wrapper: Wrapper, settings: Settings, steering: Steering | None
+    model: nn.Module, wrapper: Wrapper, settings: Callable[[], Settings], steering: Steering | None
 ) -> Monitor | InertMonitor:
     ranks = tuple(wrapper.ranks())
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
     try:
-        monitor = Monitor(wrapper, settings, nth, steering)
+        monitor = Monitor(wrapper, settings(), nth, steering)
     except Exception as error:
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
         Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")

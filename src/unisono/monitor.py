@@ -52,6 +52,7 @@ class Monitor:
         self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
         self.world = len(ranks)
         self.closed = False
+        self._steering = steering
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[LocalSignal] = deque(maxlen=RING)
         self._probe = Probe(wrapper.named_parameters())
@@ -93,6 +94,8 @@ class Monitor:
     def step(self) -> None:
         """Marks the end of a step where no torch optimizer does."""
         self._ear.step_ended()
+        if self._steering is not None:
+            self._steering.step_ended()
 
     def close(self) -> None:
         """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""

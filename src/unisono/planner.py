@@ -42,7 +42,8 @@ class Planner:
         if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
             self._set_interval(start, share, exchange)
         # What steering left out has been dealt with, and may go on for the whole run.
-        counted_W = record.weight_W or (1.0,) * len(roll.signal_W)
+        all_count = record.kept_workers in (None, len(roll.signal_W))
+        counted_W = record.weight_W or (float(all_count),) * len(roll.signal_W)
         spoilt = any(
             one is not None and not one.finite and counts for one, counts in zip(roll.signal_W, counted_W, strict=True)
         )

@@ -17,14 +17,14 @@ WEIGHTINGS = ["adaptive", "norm-aware", "windowed", "preconditioned", "own-funct
 REFUSALS = {
     "refuse-compression": "Found `fp16_compress_hook`",
     "refuse-compression-later": "Found another one being registered",
-    "refuse-different": "Found worker 1 with other settings",
+    "refuse-different": "Found other settings or parameters on rank",
     "refuse-join": "Found `join`",
     "refuse-sparse": "Found a sparse one",
 }
 
 
-def trained(tmp_path, workers, names):
-    outcome = launch(torchrun(workers, JOBS / "steered.py", *names), env={"RESULTS": tmp_path}, timeout=900)
+def trained(tmp_path, workers, names, job="steered.py"):
+    outcome = launch(torchrun(workers, JOBS / job, *names), env={"RESULTS": tmp_path}, timeout=900)
     assert outcome.returncode == 0, outcome
     return {
         name: [json.loads((tmp_path / f"{name}.{rank}.json").read_text()) for rank in range(workers)] for name in names
@@ -185,3 +185,21 @@ def test_a_loss_scaler_that_starts_too_high_comes_down(tmp_path):
     # It starts where even squares of gradients overflow, and would need twice as many steps to leave that.
     assert b"skipped 31" in outcome.stdout, outcome
     assert b"no_sync" not in outcome.stderr, outcome
+
+
+@pytest.mark.slow
+def test_unusual_loops(tmp_path):
+    skipping = ["closure", "closure-lbfgs", "two-optimizers", "zeroed-in-place", "unused"]
+    names = [*skipping, "under-autocast", "wrapped-again", "resumed", "copied", "attached-twice", "alone"]
+    results = trained(tmp_path, 2, names, job="steered_loops.py")
+    for name in skipping:
+        assert_skipped(results[name])
+    assert all(rank["seen"] for rank in results["zeroed-in-place"])
+    assert_equal_everywhere("under-autocast", results["under-autocast"])
+    assert all(rank["moved"] for rank in results["under-autocast"])
+    assert results["wrapped-again"][0]["moved"] == [False, True]
+    # Once to show it, then for two passes of each of three steps.
+    assert [step for step in results["resumed"][0]["asked_at"] if step] == [5000, 5000, 5001, 5001, 5002, 5002]
+    first, second = results["alone"]
+    assert "Found none of it from rank [1] in 2 s" in first["error"]
+    assert second["error"] is None

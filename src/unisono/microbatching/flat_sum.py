@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unisono.microbatching.gradients import Gradients, Prepared
+from unisono.microbatching.gradients import WHOLE, Gradients, Prepared
 
 
 class FlatSum:
@@ -44,11 +44,11 @@ class FlatSum:
     def products(self, prepared: Prepared) -> list[list[float]]:
         """Of prepared gradients and the sum, with themselves and each other."""
         newest_N, sum_N = prepared[0], self._sum_N
-        square = torch.dot(newest_N, newest_N)
+        square = _dot(newest_N, newest_N)
         if sum_N is None:
             return [[float(square)]]
-        other = torch.dot(newest_N, sum_N)
-        both_22 = torch.stack([square, other, other, torch.dot(sum_N, sum_N)]).view(2, 2)
+        other = _dot(newest_N, sum_N)
+        both_22 = torch.stack([square, other, other, _dot(sum_N, sum_N)]).view(2, 2)
         return both_22.tolist()
 
     @torch.no_grad()
@@ -69,6 +69,12 @@ class FlatSum:
         parts = torch._utils._unflatten_dense_tensors(self._sum_N, self._trained)
         for place, had, part in zip(self._places, self._had, parts, strict=True):
             parameters[place].grad = _laid_out(part, parameters[place]) if had else None
+
+
+def _dot(one_N: Tensor, other_N: Tensor) -> Tensor:
+    """Of any length: torch's own stops at 2^31 numbers."""
+    pieces = zip(one_N.split(WHOLE), other_N.split(WHOLE), strict=True)
+    return torch.stack([torch.dot(one, other) for one, other in pieces]).sum()
 
 
 def _laid_out(part: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -18,7 +18,7 @@ from unisono.microbatching.gradients import Gradients, Prepared, RunningSum, gra
 from unisono.weightings import AgreementFilter
 from unisono.weightings.agreement import distance, rounding
 from unisono.weightings.consensus import distances
-from unisono.weightings.weighting import finite_workers, shared
+from unisono.weightings.weighting import checked_weights, finite_workers, shared
 
 DOUBLINGS = 16
 """The sum of `halving` is kept times a power of two, up to this one: far from overflow, and without rounding."""
@@ -114,11 +114,7 @@ class AllTogether:
     def outcome(self) -> Outcome:
         # Brought to the host before anybody asks for a number of it: on a GPU the only time that is waited for.
         gram_WW = gram(self._row_W).cpu()
-        weight_W = self.weighting(gram_WW).tolist()
-        if len(weight_W) != len(gram_WW):
-            raise ValueError(
-                f"`weighting` should return one weight for each of {len(gram_WW)} micro-batches. Found {len(weight_W)}."
-            )
+        weight_W = checked_weights(self.weighting(gram_WW), len(gram_WW))
         finite = set(finite_workers(gram_WW))
         distance_W = distances(gram_WW, [worker for worker, weight in enumerate(weight_W) if weight])
         for weight, row in zip(weight_W, self._row_W, strict=True):

@@ -116,6 +116,12 @@ class VirtualWorkers:
         if self._statistics is not None:
             self._statistics.take()
 
+    def discard(self) -> None:
+        """Forgets the micro-batches of the step so far, as after running out of memory: begin it again."""
+        self._route, self._parameters = None, []
+        if self._statistics is not None:
+            self._statistics.settle([])
+
     def reduce(self) -> Tensor:
         """Write the weighted sum to the parameters' `grad`, or None where nobody counts; return the weights."""
         if self._route is None or self._inside:
@@ -127,7 +133,11 @@ class VirtualWorkers:
         route, parameters = self._route, self._parameters
         self._route, self._parameters = None, []
         self._steps += 1
-        outcome = route.outcome()
+        try:
+            outcome = route.outcome()
+        except BaseException:
+            self.discard()
+            raise
         self.distances, self.finite = outcome.distance_W, outcome.finite_W
         kept = [worker for worker, weight in enumerate(outcome.weight_W) if weight]
         if kept:

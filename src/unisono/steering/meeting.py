@@ -60,7 +60,8 @@ class Meeting:
         message = torch.zeros(self.world + 1, self.world, dtype=torch.float64, device=self.wire)
         for slice_WS in slices:
             for piece in slice_WS.split(PIECE, dim=1):
-                wide = piece if piece.dtype == torch.float64 else piece.float()
+                # In float64, which neither autocast nor TF32 touch: backward may run under either.
+                wide = piece.double()
                 message[:-1] += wide @ wide.T
         message[-1, self.rank] = square
         dist.reduce(message, self._first, group=self.group)

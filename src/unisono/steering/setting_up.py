@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NoReturn
 
-import torch.distributed as dist
+import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.console import Console
-from unisono.integrations.wrapper import PlainModule, Wrapper
+from unisono.groups import canonical_name
+from unisono.integrations.wrapper import Wrapper
 from unisono.steering.exact_route import ExactRoute
+from unisono.steering.helm import Helm, steering_of, unisono_steering
 from unisono.steering.meeting import Meeting
-from unisono.steering.sketch_route import MOMENTS, SketchRoute
+from unisono.steering.sketch_route import SketchRoute
 from unisono.steering.steering import Steering
 from unisono.weighting_text import GRAMS, SCOPES, VARIABLE, asked
 from unisono.weightings import Weighting
+
+dist: Any = torch.distributed  # its stores are not in its annotations
+PATIENCE = 60.0
+"""Seconds within which all workers should have asked for steering."""
+
+_steered_by_group: Counter[tuple[int, ...]] = Counter()
 
 
 @dataclass(frozen=True)
@@ -31,13 +42,13 @@ class Course:
     forget_rejected: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.weighting, type):
+            raise TypeError(f"`weighting` should be an object. Found a class. Write: {self.weighting.__name__}()")
         if not callable(self.weighting):
             raise TypeError(
                 "`weighting` should be one of unisono.weightings, or called with a Gram matrix return weights. "
                 f"Found {type(self.weighting).__name__}."
             )
-        if isinstance(self.weighting, type):
-            raise TypeError(f"`weighting` should be an object. Found a class. Write: {self.weighting.__name__}()")
         if self.gram not in GRAMS or self.scope not in SCOPES:
             raise ValueError(
                 "`gram` should be `sketch` or `exact`, `scope` should be `model` or `bucket`. "
@@ -60,74 +71,108 @@ def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -
     if weighting is not None:
         return Course(weighting, gram, scope, forget_rejected)
     text = os.environ.get(VARIABLE, "")
-    if not text:
-        return None
-    found = asked(text)
-    return Course(found.weighting(), found.gram, found.scope, forget_rejected)
+    if text:
+        found = asked(text)
+        return Course(found.weighting(), found.gram, found.scope, forget_rejected)
+    if (gram, scope, forget_rejected) != ("sketch", "model", False):
+        raise ValueError(
+            "`gram`, `scope` and `forget_rejected` belong to steering. Found them without `weighting`. "
+            "Write: weighting=unisono.weightings.AgreementFilter()"
+        )
+    return None
 
 
-def steer(model: nn.Module, wrapper: Wrapper | None, optimizer: Any, course: Course) -> Steering | None:
-    """A collective: called on every worker, it raises on all of them or on none. None with one worker only."""
+def steer(model: nn.Module, wrapper: Wrapper | None, course: Course, first_step: int) -> Steering | None:
+    """Waits for all workers: they steer the same way, or none does. None where there is nothing to steer."""
     inner = getattr(model, "_orig_mod", model)
-    if isinstance(wrapper, PlainModule) or (wrapper is not None and len(wrapper.ranks()) == 1):
+    if wrapper is not None and len(wrapper.ranks()) == 1:
         Console().say("one worker only: nothing to weigh. For parts of its batch see unisono.microbatches")
         return None
-    if wrapper is None or not isinstance(inner, DistributedDataParallel):
+    if not isinstance(inner, DistributedDataParallel):
         raise ValueError(
             f"Steering needs a model wrapped in DistributedDataParallel. Found {type(inner).__name__}. "
             "Wrap it so, or attach without `weighting`."
         )
-    return _steering(inner, wrapper.named_parameters(), optimizer, course)
+    if wrapper is None:
+        return None
+    steering = steering_of(inner)
+    if steering is not None:
+        if not os.environ.get(VARIABLE):
+            raise ValueError("A model can be steered once. Found one that is steered already. Attach to it once.")
+        # `unisono run --weighting` was quicker than the script's own `attach`.
+        Console().say(f"steered by {steering} already, as the command asks; what the script asks for is not used")
+        return None
+    return _steering(inner, wrapper.ranks(), course, first_step)
 
 
-def _steering(
-    model: DistributedDataParallel, named_parameters: Sequence[tuple[str, nn.Parameter]], optimizer: Any, course: Course
-) -> Steering:
-    _check_slot(model)
-    _check_moments(optimizer, course)
+def _steering(model: DistributedDataParallel, ranks: list[int], course: Course, first_step: int) -> Steering:
+    named_parameters = _in_buckets(model)
     meeting = Meeting(model.process_group, named_parameters[0][1].device)
-    complain = Console().complain if meeting.is_first else _silence
-    _check_same(course, [name for name, _ in named_parameters], meeting)
+    _check_slot(model)
+    _check_same(course, [name for name, _ in named_parameters], meeting, ranks)
     route: ExactRoute | SketchRoute
     if course.gram == "exact":
         route = ExactRoute(meeting)
     else:
-        route = SketchRoute(meeting, named_parameters, course.window, course.damping, optimizer)
-    steering = Steering(
-        model, meeting, route, course.weighting, course.scope == "bucket", course.forget_rejected, complain
-    )
+        route = SketchRoute(meeting, named_parameters, course.window, course.damping)
+    complain = Console().complain if meeting.is_first else _silence
+    per_bucket, forget = course.scope == "bucket", course.forget_rejected
+    steering = Steering(model, meeting, route, course.weighting, per_bucket, forget, first_step, complain)
+    try:
+        model.register_comm_hook(Helm(steering), unisono_steering)
+    except RuntimeError as error:
+        model._comm_hooks.pop()
+        raise _taken("one of torch's own") from error
     for name in ("register_comm_hook", "_register_builtin_comm_hook"):
         setattr(model, name, _refuse_another)
     return steering
 
 
+def _in_buckets(model: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
+    """Also what is frozen now: it may be thawed again."""
+    ignored = getattr(model, "parameters_to_ignore", ())
+    named = [(name, one) for name, one in model.module.named_parameters() if name not in ignored and one.numel()]
+    return [(canonical_name(name), parameter) for name, parameter in named]
+
+
 def _check_slot(model: DistributedDataParallel) -> None:
     hooks = [getattr(hook, "__name__", type(hook).__name__) for hook, _ in getattr(model, "_comm_hooks", ())]
     if hooks:
+        raise _taken(f"`{hooks[0]}`")
+
+
+def _taken(found: str) -> ValueError:
+    return ValueError(
+        f"Steering needs DDP's communication hook, of which there can be one. Found {found}. "
+        "Remove that hook (compression, mixed_precision of DDP), or attach without `weighting`."
+    )
+
+
+def _check_same(course: Course, names: Sequence[str], meeting: Meeting, ranks: list[int]) -> None:
+    """Through the job's store: workers that steer differently, or not at all, would wait for each other in vain."""
+    group = tuple(ranks)
+    store = dist.PrefixStore(
+        f"unisono-steering/{'-'.join(map(str, ranks))}/{_steered_by_group[group]}",
+        dist.distributed_c10d._get_default_store(),
+    )
+    _steered_by_group[group] += 1
+    wanted = repr((course.gram, course.scope, course.window, course.damping, list(names)))
+    mine = hashlib.blake2b(wanted.encode(), digest_size=16).hexdigest().encode()
+    store.set(str(meeting.rank), mine)
+    keys = [str(rank) for rank in range(meeting.world)]
+    try:
+        store.wait(keys, timedelta(seconds=PATIENCE))
+    except RuntimeError as error:
+        missing = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
         raise ValueError(
-            f"Steering needs DDP's communication hook, of which there can be one. Found `{hooks[0]}`. "
-            "Remove that hook (compression, mixed_precision of DDP), or attach without `weighting`."
-        )
-
-
-def _check_moments(optimizer: Any, course: Course) -> None:
-    if course.damping is not None and not hasattr(optimizer, "state"):
-        raise ValueError(
-            f"Preconditioned needs the optimizer's second moments ({' or '.join(MOMENTS)}). Found no optimizer. "
-            "Write: unisono.attach(model, optimizer, ...)"
-        )
-
-
-def _check_same(course: Course, names: list[str], meeting: Meeting) -> None:
-    """Workers that steer differently would wait for each other until training's time limit."""
-    asked = (course.gram, course.scope, course.window, course.damping, names)
-    asked_W: list[Any] = [None] * meeting.world
-    dist.all_gather_object(asked_W, asked, group=meeting.group)
-    others = [rank for rank, found in enumerate(asked_W) if found != asked_W[0]]
+            f"Every worker should ask for steering. Found none of it from rank {missing[:1] or ranks} in "
+            f"{PATIENCE:.0f} s. Call attach with the same arguments on every rank."
+        ) from error
+    others = [rank for rank, key in zip(ranks, keys, strict=True) if store.get(key) != mine]
     if others:
         raise ValueError(
-            f"Every worker should steer the same way. Found worker {others[0]} with other settings or parameters than "
-            "worker 0. Call attach with the same arguments everywhere."
+            f"Every worker should steer the same way. Found other settings or parameters on rank {others[0]} than on "
+            f"rank {ranks[meeting.rank]}. Call attach with the same arguments on every rank."
         )
 
 

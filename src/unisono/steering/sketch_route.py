@@ -5,6 +5,7 @@ W = workers, K = sketch length, N = numbers of a bucket.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,14 +32,15 @@ class SketchRoute:
         named_parameters: Sequence[tuple[str, nn.Parameter]],
         window: int,
         damping: float | None,
-        optimizer: Any,
     ) -> None:
-        self._meeting, self._window, self._damping, self._optimizer = meeting, window, damping, optimizer
+        self._meeting, self._window, self._damping = meeting, window, damping
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._scaled_any = False
         self._index = {id(parameter): index for index, (_, parameter) in enumerate(named_parameters)}
         device = named_parameters[0][1].device
         names = [name for name, _ in named_parameters]
         self._fold = Fold(names, [real_elements(parameter) for _, parameter in named_parameters], LONGEST, device)
-        self._accumulator_2K = torch.zeros(2 * LONGEST, device=device)
+        self._accumulator_2K = torch.zeros(2 * LONGEST, dtype=torch.float32, device=device)
         self._square: float | Tensor = 0.0
         self._buffers: list[Tensor] = []
         self._taken: list[int] = []
@@ -82,6 +84,15 @@ class SketchRoute:
         self._buffers, self._taken, self._square = [], [], 0.0
         self._accumulator_2K.zero_()
 
+    @property
+    def lacks_moments(self) -> bool:
+        """The optimizer has taken a step, and there was nothing to scale gradients by."""
+        return self._damping is not None and bool(self._optimizers) and not self._scaled_any
+
+    def learn_from(self, optimizer: Any) -> None:
+        if self._damping is not None and all(weak() is not optimizer for weak in self._optimizers):
+            self._optimizers.append(weakref.ref(optimizer))
+
     def pass_ended(self) -> None:
         self._steps += 1
         if self._window == 1:
@@ -103,9 +114,10 @@ class SketchRoute:
         moments = self._moments(parameter)
         if moments is None or self._damping is None:
             return gradient
+        self._scaled_any = True
         root = moments.sqrt()
         return gradient / (root + self._damping * moments.mean().sqrt()).clamp(min=torch.finfo(root.dtype).tiny)
 
     def _moments(self, parameter: Tensor) -> Tensor | None:
-        state = {} if self._damping is None else self._optimizer.state.get(parameter, {})
-        return next((state[name] for name in MOMENTS if name in state), None)
+        states = [optimizer.state.get(parameter, {}) for weak in self._optimizers if (optimizer := weak()) is not None]
+        return next((state[name] for state in states for name in MOMENTS if name in state), None)

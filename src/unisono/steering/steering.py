@@ -17,13 +17,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unisono import taps
 from unisono.signals import Steered
+from unisono.steering.buffers import RememberedBuffers
 from unisono.steering.exact_route import ExactRoute
 from unisono.steering.meeting import Meeting
 from unisono.steering.sketch_route import SketchRoute
-from unisono.steering.statistics import Statistics
+from unisono.steering.skipping import Skipping
 from unisono.steering.tally import Tally
 from unisono.weightings import Weighting
 from unisono.weightings.consensus import distances
+from unisono.weightings.weighting import checked_weights
 
 
 class Steering(taps.Listener):
@@ -37,6 +39,7 @@ class Steering(taps.Listener):
         weighting: Any,
         per_bucket: bool,
         forget_rejected: bool,
+        first_step: int,
         complain: Callable[[str], None],
     ) -> None:
         self.skipped = False
@@ -46,43 +49,42 @@ class Steering(taps.Listener):
         self._mine = {id(parameter) for parameter in model.parameters()}
         self._meeting, self._route, self._weighting, self._per_bucket = meeting, route, weighting, per_bucket
         self._weightings: dict[tuple[int, ...], Any] = {}
-        self._complain = complain
-        self._statistics = Statistics() if forget_rejected else None
+        self._say = complain
+        self._said: set[str] = set()
+        self._buffers = RememberedBuffers() if forget_rejected else None
         self._waiting: list[tuple[Tensor, torch.futures.Future[Tensor], list[Tensor]]] = []
-        self._silenced: set[int] = set()
-        """Parameters that nobody's gradient counts for."""
-
+        self._skipping = Skipping()
         self._tally = Tally(meeting.world)
         self._distance_W = [math.nan] * meeting.world
         """Known to the first worker."""
 
         self._steered: Steered | None = None
-        self._stepped = self._told = False
         self._rejected: bool | None = None
         """Whether this worker was, in the pass that has just ended."""
 
-        self._step = self._passes = 0
-        model.register_comm_hook(self, unisono_steering)
+        self._accumulating = False
+        self._step, self._passes = first_step, 0
 
     def begin(self) -> None:
         """Hears of optimizer steps after those who only listen: they look at gradients before one is taken away."""
         taps.connect(self)
         model = self._weak_model()
         if model is not None:
-            weakref.finalize(model.module, self.release).atexit = False
+            weakref.finalize(model, self.release).atexit = False
 
     def __str__(self) -> str:
         return str(self._weighting)
 
     def take(self) -> Steered | None:
         """What was decided since the last call, if anything, and if this is the first worker."""
-        steered, self._steered = self._steered, None
+        steered, self._steered, self.skipped = self._steered, None, False
         return steered
 
     def bucket_arrived(self, bucket: Any) -> torch.futures.Future[Tensor]:
         self._refuse_what_cannot_be(bucket)
         if self._tally.empty and not self._waiting:
-            self.skipped, self._silenced = False, set()
+            self.skipped = False
+            self._skipping.pass_begins()
         buffer_N, parameters = bucket.buffer(), bucket.parameters()
         devices = [buffer_N.device] if buffer_N.is_cuda else None
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
@@ -123,7 +125,7 @@ class Steering(taps.Listener):
         """Zeros; or nan where somebody was not finite, as without steering: a loss scaler has to notice."""
         for buffer_N, _, parameters in self._waiting:
             buffer_N.fill_(instead)
-            self._silenced |= {id(parameter) for parameter in parameters}
+            self._skipping.silence(parameters)
 
     def _weigh(self, gram_WW: Tensor | None) -> list[float]:
         """The first worker's part: nan throughout where a step is skipped and somebody was not finite."""
@@ -133,20 +135,19 @@ class Steering(taps.Listener):
         self._distance_W, finite_W = nobody_W, gram_WW.diagonal().isfinite()
         if not bool(finite_W.any()):
             return nobody_W
-        weight_W = torch.as_tensor(self._weighting_now()(gram_WW), dtype=torch.float64).flatten().tolist()
-        if len(weight_W) != len(gram_WW) or not all(map(math.isfinite, weight_W)):
-            raise ValueError(
-                f"A weighting should return one finite weight for each of {len(gram_WW)} workers. Found {weight_W}."
-            )
+        weight_W = checked_weights(self._weighting_now()(gram_WW), len(gram_WW))
         kept = [worker for worker, weight in enumerate(weight_W) if weight]
         self._distance_W = distances(gram_WW, kept)
         return weight_W if kept or bool(finite_W.all()) else nobody_W
 
     def _weighting_now(self) -> Callable[[Tensor], Any]:
-        """Every bucket has its own, for a weighting may have a memory."""
+        """Ours may have a memory: every bucket has its own. A function of the user's is what it is."""
+        if not isinstance(self._weighting, Weighting):
+            return self._weighting  # type: ignore[no-any-return]
         about = tuple(sorted(id(parameter) for _, _, parameters in self._waiting for parameter in parameters))
-        weighting = self._weightings.setdefault(about, copy.deepcopy(self._weighting))
-        return weighting.at(self._step) if isinstance(weighting, Weighting) else weighting
+        if about not in self._weightings:
+            self._weightings[about] = copy.deepcopy(self._weighting)
+        return self._weightings[about].at(self._step)  # type: ignore[no-any-return]
 
     def _conclude(self) -> None:
         """The last bucket of a pass has been decided upon."""
@@ -156,23 +157,25 @@ class Steering(taps.Listener):
         self._rejected = steered.weight_W[self._meeting.rank] == 0
         self._steered = steered if self._meeting.is_first else None
         self._route.pass_ended()
-        self._step += 1
         self._passes += 1
-        if self._passes == 2 and not self._told:
-            self._told = True
+        if self._passes == 2:
             self._complain(
                 "two synchronised backward passes in one step: the second compares gradients to which the sum of the "
                 "first has been added. Accumulate under `model.no_sync()`"
             )
+        if self._route.lacks_moments:
+            self._complain("the optimizer keeps no second moments: gradients are compared as they are")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
 
     def forward_begins(self, model: Any, inputs: Any) -> None:
         own = self._weak_model()
-        if own is None or model is not own:
-            return
-        if self._stepped:
-            self.skipped, self._stepped, self._silenced = False, False, set()
-        if self._statistics is not None and own.training and torch.is_grad_enabled():
-            self._statistics.remember(own.module)
+        counts = own is not None and model is own and own.training and torch.is_grad_enabled()
+        if self._buffers is not None and own is not None and counts and not self._accumulating:
+            self._buffers.remember(own.module)
 
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
         if self._waiting or not self._tally.empty:
@@ -182,19 +185,28 @@ class Steering(taps.Listener):
 
     def backward_ended(self, failed: bool) -> None:
         # Not inside backward, where autograd may still need the buffers as they are.
-        if self._statistics is not None and self._rejected is not None:
-            if self._rejected:
-                self._statistics.put_back()
-            self._statistics.forget()
+        self._accumulating = self._rejected is None
+        if self._buffers is not None and self._rejected:
+            if self._buffers.empty:
+                self._complain("buffers of a compiled model cannot be put back: rejected batches stay in them")
+            self._buffers.put_back()
         self._rejected = None
+        self._skipping.backward_ended()
 
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
-        """A step that is skipped finds no gradients: zeros would still move weights, by momentum and decay."""
         if self._owns(parameters):
-            self._stepped, self._passes = True, 0
-            for parameter in parameters:
-                if id(parameter) in self._silenced:
-                    parameter.grad = None
+            self._route.learn_from(optimizer)
+            self._skipping.optimizer_begins(parameters, optimizer)
+
+    def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
+        if self._owns(parameters):
+            self._skipping.optimizer_stepped(optimizer)
+            self.step_ended()
+
+    def step_ended(self) -> None:
+        self._step += self._passes > 0
+        self._passes = 0
+        self._accumulating = False
 
     def gradients_zeroed(self, parameters: list[Tensor]) -> None:
         if self._owns(parameters):
@@ -212,8 +224,3 @@ class Steering(taps.Listener):
 def _real(buffer_N: Tensor) -> Tensor:
     """The same memory, in which a complex number is two."""
     return torch.view_as_real(buffer_N).view(-1) if buffer_N.is_complex() else buffer_N
-
-
-# Without annotations: DDP compares them with types, and here they would be text.
-def unisono_steering(steering, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    return steering.bucket_arrived(bucket)

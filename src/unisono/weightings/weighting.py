@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,23 +35,23 @@ class Weighting(ABC):
 
 @dataclass(frozen=True)
 class Wrapped(Weighting):
-    """Another weighting, given something else to look at."""
+    """Another weighting, ours or a function, given something else to look at."""
 
-    weighting: Weighting
+    weighting: Callable[[Tensor], Tensor]
 
     def __call__(self, gram_WW: Tensor) -> Tensor:
         return self.weighting(gram_WW)
 
     def at(self, step: int) -> Weighting:
-        return replace(self, weighting=self.weighting.at(step))
+        return replace(self, weighting=self.weighting.at(step)) if isinstance(self.weighting, Weighting) else self
 
     @property
     def window(self) -> int:
-        return self.weighting.window
+        return self.weighting.window if isinstance(self.weighting, Weighting) else 1
 
     @property
     def damping(self) -> float | None:
-        return self.weighting.damping
+        return self.weighting.damping if isinstance(self.weighting, Weighting) else None
 
 
 def on_host(gram_WW: Tensor) -> Tensor:
@@ -63,6 +65,17 @@ def like(gram_WW: Tensor, weight_W: Sequence[float]) -> Tensor:
     """Weights where the matrix is, and as exact as it, but never below float32."""
     exact = gram_WW.dtype if gram_WW.dtype in (torch.float32, torch.float64) else torch.float32
     return torch.tensor(weight_W, dtype=exact, device=gram_WW.device)
+
+
+def checked_weights(weights: Any, workers: int) -> list[float]:
+    """What a weighting returned, which may be the user's own."""
+    weight_W: list[float] = torch.as_tensor(weights, dtype=torch.float64).flatten().tolist()
+    if len(weight_W) != workers or not all(map(math.isfinite, weight_W)):
+        raise ValueError(
+            f"A weighting should return one finite weight for each of {workers} gradients. Found {weight_W}. "
+            "Return zeros to skip a step."
+        )
+    return weight_W
 
 
 def finite_workers(gram_WW: Tensor) -> list[int]:

@@ -160,7 +160,7 @@ def test_a_class_or_a_number_is_no_weighting():
 
 def test_too_few_weights_are_refused():
     model = network()
-    with pytest.raises(ValueError, match=r"for each of 2 micro-batches\. Found 1"):
+    with pytest.raises(ValueError, match=r"for each of 2 gradients\. Found \[1\.0\]"):
         run(unisono.microbatches(model, weighting=lambda gram_WW: torch.ones(1)), model, batches(2))
 
 
@@ -186,3 +186,25 @@ def test_a_weighting_that_remembers_follows_one_model():
     model = network()
     run(unisono.microbatches(model, weighting=weighting), model, batches(3))
     assert weighting._memory.steps == 0
+
+
+def test_an_own_function_may_return_a_list_but_no_nan():
+    model = network()
+    run(unisono.microbatches(model, weighting=lambda gram_WW: [0.25, 0.75]), model, batches(2))
+    with pytest.raises(ValueError, match="one finite weight"):
+        run(unisono.microbatches(model, weighting=lambda gram_WW: [float("nan"), 1.0]), model, batches(2))
+
+
+def test_a_step_can_be_begun_again():
+    model, again = network(batch_norm=True), network(batch_norm=True)
+    workers = unisono.microbatches(model, weighting=Mean(), forget_rejected=True)
+    with workers.microbatch():
+        loss_of(model, batches(1, seed=9)[0]).backward()
+    workers.discard()
+    weights = run(workers, model, batches(2))
+    assert len(weights) == 2
+    run(unisono.microbatches(again, weighting=Mean(), forget_rejected=True), again, batches(2))
+    assert equal(model.state_dict(), again.state_dict())
+    assert all(
+        torch.equal(one.grad, other.grad) for one, other in zip(model.parameters(), again.parameters(), strict=True)
+    )

@@ -6,15 +6,17 @@ import torch
 from torch import Tensor, nn
 
 
-class Statistics:
+class RememberedBuffers:
     def __init__(self) -> None:
         self._before: list[tuple[Tensor, Tensor]] = []
 
     @torch.no_grad()
     def remember(self, module: nn.Module) -> None:
-        """Only the first of several forward passes of a step: what came before all of them is what may be needed."""
-        if not self._before:
-            self._before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        self._before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+
+    @property
+    def empty(self) -> bool:
+        return not self._before
 
     @torch.no_grad()
     def put_back(self) -> None:

@@ -1,0 +1,29 @@
+"""What DDP holds of steering: its communication hook and the hook's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Helm:
+    """Copied or pickled with the model it steers nothing: the copy's gradients are its own."""
+
+    def __init__(self, steering: Any = None) -> None:
+        self.steering = steering
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Helm:
+        return Helm()
+
+    def __reduce__(self) -> tuple[type[Helm], tuple[()]]:
+        return Helm, ()
+
+
+# Without annotations: DDP compares them with types, and here they would be text.
+def unisono_steering(helm, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    return helm.steering.bucket_arrived(bucket)
+
+
+def steering_of(model: Any) -> Any:
+    """What steers this model already, if anything does."""
+    states = [state for _, state in getattr(model, "_comm_hooks", ())]
+    return next((state.steering for state in states if isinstance(state, Helm) and state.steering is not None), None)

@@ -1,0 +1,49 @@
+"""Keeps gradients that nobody counts for from the optimizer: zeros would still move weights, by momentum and decay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+
+class Skipping:
+    def __init__(self) -> None:
+        self._silenced: set[int] = set()
+        self._stepping: dict[int, list[Tensor]] = {}
+        """Parameters of the optimizers that have begun a step and not ended it."""
+
+        self._taken: list[tuple[Tensor, Tensor]] = []
+
+    def silence(self, parameters: Iterable[Tensor]) -> None:
+        self._silenced |= {id(parameter) for parameter in parameters}
+
+    def pass_begins(self) -> None:
+        self._silenced = set()
+
+    def optimizer_begins(self, parameters: list[Tensor], optimizer: object) -> None:
+        self._stepping[id(optimizer)] = parameters
+        self._take_away(parameters)
+
+    def backward_ended(self) -> None:
+        """Inside a step, too: an optimizer that is given a closure runs forward and backward itself."""
+        for parameters in self._stepping.values():
+            self._take_away(parameters)
+
+    def optimizer_stepped(self, optimizer: object) -> None:
+        """Gradients are there again, as zeros: scripts look at them, or zero them in place."""
+        self._stepping.pop(id(optimizer), None)
+        if self._stepping:
+            return
+        for parameter, gradient in self._taken:
+            if parameter.grad is None:
+                parameter.grad = gradient.zero_()
+        self._taken = []
+
+    def _take_away(self, parameters: list[Tensor]) -> None:
+        for parameter in parameters:
+            if id(parameter) in self._silenced:
+                self._silenced.discard(id(parameter))
+                if parameter.grad is not None:
+                    self._taken.append((parameter, parameter.grad))
+                    parameter.grad = None
