@@ -127,7 +127,9 @@ def explain(found: Mapping[str, Finding], cases: Mapping[str, Case]) -> dict[str
 
 def _covers(cause: Finding, symptom: Finding, case: Case) -> bool:
     """A finding explains only what is no graver than itself, came when it may have been there, and was not over."""
-    too_early = case.last_good is not None and symptom.first_step <= _last_good(case)
+    # Who is left out is left out for what is wrong with it, whichever was noticed first.
+    left_out = symptom.code == "UN601" and bool(set(cause.ranks) & set(symptom.ranks))
+    too_early = not left_out and case.last_good is not None and symptom.first_step <= _last_good(case)
     ended = symptom.state == "resolved" and symptom.last_step < cause.first_step
     return not too_early and not ended and cause.at_least(symptom.severity)
 

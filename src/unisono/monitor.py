@@ -212,6 +212,7 @@ class Monitor:
             "groups": self._probe.group_names,
             "parameters": self._probe.total,
             "sketch_length": self._probe.length,
+            "steering": "" if self._steering is None else str(self._steering),
         }
 
     def _leave_ring(self, reason: str) -> None:

@@ -71,6 +71,7 @@ class RunLog:
                 torch=own["torch"],
                 python=own["python"],
                 launcher=launcher(),
+                steering=own["steering"],
             )
         )
         head = {"attempt": self.attempt, "step": self._first_step, "time": time.time()}

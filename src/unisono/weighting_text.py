@@ -23,6 +23,7 @@ class Asked:
     window: int | None = None
     gram: str = "sketch"
     scope: str = "model"
+    forget_rejected: bool = False
 
     def weighting(self) -> Any:
         """Needs torch."""
@@ -120,4 +121,5 @@ COMMON: dict[str, Callable[[str, str], Any]] = {
     "window": _steps,
     "gram": _one_of(*GRAMS),
     "scope": _one_of(*SCOPES),
+    "forget_rejected": _switch,
 }

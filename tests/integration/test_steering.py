@@ -66,6 +66,8 @@ def test_one_rank_of_four_goes_wrong(tmp_path):
         assert_equal_everywhere(name, results[name])
         assert results[name][0]["finite"]
     assert_rejected(tmp_path / "flipped-sketch-model", 1)
+    told = read_run(tmp_path / "flipped-sketch-model").attempts[0].steering
+    assert told == "AgreementFilter(max_distance=0.97, order='any', fusion='mean'), sketch gram, scope model"
     assert_skipped(results["skipped-sketch-model"])
     assert results["skipped-sketch-model"][0]["state_kept"]
     assert results["skipped-sketch-model"][0]["state_moved"]

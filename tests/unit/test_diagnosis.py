@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.diagnosis import Diagnosis, diagnose
+from unisono.diagnosis import Diagnosis, _covers, diagnose
+from unisono.finding import Finding
 from unisono.records import from_line, to_line
 from unisono.rules import RULES
+from unisono.rules._rule import Case
 from unisono.rules._scene import Scene
 from unit.rules.build import ALL, attempt, coverage, facts, loader, note, replicas, step, streams
 
@@ -297,6 +299,20 @@ def test_what_was_there_before_is_not_explained():
     early = [*PREFLIGHT, *map(healthy, range(5)), *(healthy(n, weights_W=ONE) for n in range(5, 20))]
     later = [healthy(n, weights_W=ONE, finite_W=(True, False, True, True)) for n in range(20, 30)]
     assert {found.code for found in diagnose([*early, *later]).findings()} == {"UN301", "UN404"}
+
+
+def test_who_is_left_out_is_explained_by_what_is_wrong_with_it_whichever_was_noticed_first():
+    case = Case("critical", first_step=40, last_step=90, last_good=39)
+    cause = finding(code="UN501", ranks=(3,), first_step=40)
+    assert _covers(cause, finding(code="UN601", ranks=(3,), first_step=30), case)
+    assert not _covers(cause, finding(code="UN601", ranks=(2,), first_step=30), case)
+    assert not _covers(cause, finding(code="UN105", ranks=(3,), first_step=30), case)
+
+
+def finding(**fields):
+    known = {"slug": "x", "title": "x", "severity": "warning", "state": "open", "last_step": 90, "where": (), "why": ""}
+    rest = {"evidence": {}, "causes": (), "remedies": (), "pattern": None}
+    return Finding(**known, **rest, **fields)
 
 
 def test_a_weaker_finding_does_not_explain_a_graver_one():

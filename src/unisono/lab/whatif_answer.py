@@ -51,9 +51,8 @@ class Answer:
 
     @property
     def worth_a_try(self) -> float | None:
-        """Recommended, or what leaves out a worker that a finding names, or what was asked for."""
-        named = [one.value for one in self.named if one.value is not None]
-        return next(iter([self.recommended] if self.recommended is not None else named), self.question.given)
+        """Recommended, or what was asked for."""
+        return self.question.given if self.recommended is None else self.recommended
 
     def most_rejected(self, row: Row) -> tuple[int, float] | None:
         """Its rank and how often; None where nobody is rejected."""

@@ -76,7 +76,10 @@ def _next(answer: Answer) -> list[str]:
         return [*lines, "Record more with: unisono run --every 1 -- CMD..."]
     if answer.question.weighting.name == "agreement":
         return [*lines, f"See what following the noise does: unisono lab whatif {answer.path} --weighting adaptive"]
-    return [*lines, "Sums over many steps tell more: unisono run --weighting agreement:window=32 -- CMD..."]
+    return [
+        *lines,
+        "Sums over many steps may tell more; try and compare: unisono run --weighting agreement:window=32 -- CMD...",
+    ]
 
 
 def _percent(share: float) -> str:

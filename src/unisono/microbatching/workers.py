@@ -150,6 +150,8 @@ class VirtualWorkers:
 
 
 def _check_model(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` should be a torch module. Found {type(model).__name__}.")
     kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
     for wrapper in REDUCED_ELSEWHERE:
         if wrapper in kinds:

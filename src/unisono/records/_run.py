@@ -55,6 +55,8 @@ class AttemptRecord:
     torch: str = ""
     python: str = ""
     launcher: str = ""
+    steering: str = ""
+    """By which weighting and how; empty where unisono only listens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def _attempt_facts(scene: Scene) -> dict[str, str]:
         "torch": attempt.torch,
         "python": attempt.python,
         "devices": ", ".join(devices),
+        "steering": attempt.steering,
         # Behind the host stands a process id, which is another one in every run.
         "launched on": attempt.launcher.rpartition(":")[0],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Course:
         if not callable(self.weighting):
             raise TypeError(
                 "`weighting` should be one of unisono.weightings, or called with a Gram matrix return weights. "
-                f"Found {type(self.weighting).__name__}."
+                f"Found {type(self.weighting).__name__}. Write: unisono.weightings.AgreementFilter()"
             )
         if self.gram not in GRAMS or self.scope not in SCOPES:
             raise ValueError(
@@ -56,6 +57,11 @@ class Course:
             )
         if self.gram == "exact" and (self.window > 1 or self.damping is not None):
             raise ValueError('Windowed and Preconditioned need sketches. Found `gram="exact"`. Write: gram="sketch"')
+
+    def manner(self) -> list[str]:
+        """In words, for the record."""
+        forgets = ["what is rejected is forgotten"] if self.forget_rejected else []
+        return [f"{self.gram} gram", f"scope {self.scope}", *forgets]
 
     @property
     def window(self) -> int:
@@ -73,7 +79,7 @@ def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -
     text = os.environ.get(VARIABLE, "")
     if text:
         found = asked(text)
-        return Course(found.weighting(), found.gram, found.scope, forget_rejected)
+        return Course(found.weighting(), found.gram, found.scope, forget_rejected or found.forget_rejected)
     if (gram, scope, forget_rejected) != ("sketch", "model", False):
         raise ValueError(
             "`gram`, `scope` and `forget_rejected` belong to steering. Found them without `weighting`. "
@@ -117,7 +123,8 @@ def _steering(model: DistributedDataParallel, ranks: list[int], course: Course, 
         route = SketchRoute(meeting, named_parameters, course.window, course.damping)
     complain = Console().complain if meeting.is_first else _silence
     per_bucket, forget = course.scope == "bucket", course.forget_rejected
-    steering = Steering(model, meeting, route, course.weighting, per_bucket, forget, first_step, complain)
+    manner = course.manner()
+    steering = Steering(model, meeting, route, course.weighting, manner, per_bucket, forget, first_step, complain)
     try:
         model.register_comm_hook(Helm(steering), unisono_steering)
     except RuntimeError as error:
@@ -156,7 +163,10 @@ def _check_same(course: Course, names: Sequence[str], meeting: Meeting, ranks: l
         dist.distributed_c10d._get_default_store(),
     )
     _steered_by_group[group] += 1
-    wanted = repr((course.gram, course.scope, course.window, course.damping, list(names)))
+    weighting = repr(course.weighting) if isinstance(course.weighting, Weighting) else ""
+    # Functions have an address, which is another one on every worker.
+    weighting = re.sub(r" at 0x[0-9a-f]+", "", weighting)
+    wanted = repr((weighting, course.gram, course.scope, course.window, course.damping, list(names)))
     mine = hashlib.blake2b(wanted.encode(), digest_size=16).hexdigest().encode()
     store.set(str(meeting.rank), mine)
     keys = [str(rank) for rank in range(meeting.world)]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class Steering(taps.Listener):
         meeting: Meeting,
         route: ExactRoute | SketchRoute,
         weighting: Any,
+        manner: Sequence[str],
         per_bucket: bool,
         forget_rejected: bool,
         first_step: int,
@@ -48,6 +50,7 @@ class Steering(taps.Listener):
         self._weak_model = weakref.ref(model)
         self._mine = {id(parameter) for parameter in model.parameters()}
         self._meeting, self._route, self._weighting, self._per_bucket = meeting, route, weighting, per_bucket
+        self._manner = manner
         self._weightings: dict[tuple[int, ...], Any] = {}
         self._say = complain
         self._said: set[str] = set()
@@ -73,7 +76,8 @@ class Steering(taps.Listener):
             weakref.finalize(model, self.release).atexit = False
 
     def __str__(self) -> str:
-        return str(self._weighting)
+        weighting = getattr(self._weighting, "__name__", str(self._weighting))
+        return ", ".join([re.sub(r"<function (\S+) at 0x[0-9a-f]+>", r"\1", weighting), *self._manner])
 
     def take(self) -> Steered | None:
         """What was decided since the last call, if anything, and if this is the first worker."""

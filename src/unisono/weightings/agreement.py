@@ -44,7 +44,9 @@ class AgreementFilter(Weighting):
             )
         if self.order == "any" and self.fusion == "halving":
             raise ValueError('`fusion="halving"` depends on the order of workers. Write: order="sequential"')
-        if not callable(self.max_distance) and not 0 <= self.max_distance <= 2:
+        if not callable(self.max_distance) and not (
+            isinstance(self.max_distance, (int, float)) and 0 <= self.max_distance <= 2
+        ):
             raise ValueError(
                 f"`max_distance` should be a cosine distance from 0 to 2. Found `{self.max_distance}`. "
                 "0.97 is what the paper recommends; 2 keeps everybody."

@@ -39,6 +39,13 @@ class Wrapped(Weighting):
 
     weighting: Callable[[Tensor], Tensor]
 
+    def __post_init__(self) -> None:
+        if not callable(self.weighting) or isinstance(self.weighting, type):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} should be put around a weighting. Found {self.weighting!r}. Write: {name}(AgreementFilter())"
+            )
+
     def __call__(self, gram_WW: Tensor) -> Tensor:
         return self.weighting(gram_WW)
 

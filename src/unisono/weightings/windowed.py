@@ -21,8 +21,9 @@ class Windowed(Wrapped):
     steps: int = 32
 
     def __post_init__(self) -> None:
-        if self.steps < 2:
-            raise ValueError(f"`steps` of a window should be at least 2. Found `{self.steps}`. Try 32.")
+        super().__post_init__()
+        if not isinstance(self.steps, int) or self.steps < 2:
+            raise ValueError(f"`steps` of a window should be a whole number from 2 up. Found `{self.steps}`. Try 32.")
 
     @property
     def window(self) -> int:

@@ -127,5 +127,7 @@ def test_wrappers_pass_on_what_the_wrapped_one_says(wrap):
 
 @pytest.mark.parametrize("steps", [1, 0, -3])
 def test_a_window_of_one_step_is_refused(steps):
-    with pytest.raises(ValueError, match=rf"`steps` of a window should be at least 2\. Found `{steps}`\. Try 32"):
+    with pytest.raises(
+        ValueError, match=rf"`steps` of a window should be a whole number from 2 up\. Found `{steps}`\. Try 32"
+    ):
         Windowed(Mean(), steps=steps)

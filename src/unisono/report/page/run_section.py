@@ -63,6 +63,7 @@ def _facts(story: Story) -> list[tuple[str, str]]:
             ("Hosts", f"{len(hosts)}: {', '.join(sorted(hosts)[:8])}{', ...' * (len(hosts) > 8)}"),
             ("Parameters", f"{attempt.parameters:,}"),
             ("torch, Python", f"{attempt.torch}, {attempt.python}"),
+            ("Steered by", attempt.steering),
             ("Sketch", f"{attempt.sketch_length:,} numbers stand for the direction of a gradient"),
         ]
     if story.end is not None:
