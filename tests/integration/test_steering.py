@@ -91,7 +91,8 @@ def test_what_cannot_be_steered_is_refused_on_every_rank(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_everybody_kept_is_plain_ddp_by_all_routes(tmp_path, workers):
-    names = [f"everybody-{route}-{variant}" for route in ROUTES for variant in VARIANTS]
+    routes, variants = (ROUTES, VARIANTS) if workers == 2 else (("sketch-model", "exact-bucket"), VARIANTS[:4])
+    names = [f"everybody-{route}-{variant}" for route in routes for variant in variants]
     for name, ranks in trained(tmp_path, workers, names).items():
         assert_like_plain(name, ranks)
 
@@ -162,7 +163,7 @@ def test_a_late_rank_is_waited_for(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["closure", "accumulation", "adversaries", "compiled inside", "compiled outside"])
+@pytest.mark.parametrize("script", ["accumulation", "adversaries", "compiled outside"])
 def test_unchanged_scripts_learn_the_same_when_everybody_is_kept(tmp_path, script):
     name, *arguments = script.split()
     command, weights = torchrun(2, SCRIPTS / f"{name}.py", *arguments), []
