@@ -9,6 +9,7 @@ from unisono.exchange import Exchange
 from unisono.inquiry import Inquiry
 from unisono.plan import AHEAD, Announcement, Budget
 from unisono.records import StepRecord
+from unisono.rules._steered import are_left_out
 from unisono.schedule import BURST
 from unisono.signals import RollCall
 
@@ -41,13 +42,9 @@ class Planner:
         share = exchange.plan.budget(start + AHEAD)
         if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
             self._set_interval(start, share, exchange)
+        spoilt = [worker for worker, one in enumerate(roll.signal_W) if one is not None and not one.finite]
         # What steering left out has been dealt with, and may go on for the whole run.
-        all_count = record.kept_workers in (None, len(roll.signal_W))
-        counted_W = record.weight_W or (float(all_count),) * len(roll.signal_W)
-        spoilt = any(
-            one is not None and not one.finite and counts for one, counts in zip(roll.signal_W, counted_W, strict=True)
-        )
-        if spoilt and not record.skipped:
+        if spoilt and not record.skipped and not are_left_out(record, spoilt):
             self.suspect(exchange)
         for question in self._inquiry.about(record, start):
             self._announce(question, exchange)

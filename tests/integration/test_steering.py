@@ -204,5 +204,5 @@ def test_unusual_loops(tmp_path):
     # Once to show it, then for two passes of each of three steps.
     assert [step for step in results["resumed"][0]["asked_at"] if step] == [5000, 5000, 5001, 5001, 5002, 5002]
     first, second = results["alone"]
-    assert "Found none of it from rank [1] in 2 s" in first["error"]
+    assert "Found nothing of it from rank 1 in 2 s" in first["error"]
     assert second["error"] is None

@@ -16,6 +16,7 @@ from unisono.microbatching.gradients import Gradients, drop, take
 from unisono.microbatching.routes import Route, route_for
 from unisono.microbatching.statistics import Statistics
 from unisono.weightings import Weighting
+from unisono.weightings.weighting import damping_of, window_of
 
 REDUCED_ELSEWHERE = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 """Wrappers whose backward pass already mixes the gradients of several processes."""
@@ -165,7 +166,7 @@ def _check_weighting(weighting: Callable[[Tensor], Tensor]) -> None:
     if not callable(weighting) or isinstance(weighting, type):
         found = f"the class {weighting.__name__}" if isinstance(weighting, type) else repr(weighting)
         raise TypeError(f"`weighting` should be an object, as in unisono.weightings.AgreementFilter(). Found {found}.")
-    if isinstance(weighting, Weighting) and (weighting.window > 1 or weighting.damping is not None):
+    if window_of(weighting) > 1 or damping_of(weighting) is not None:
         raise ValueError(
             "Micro-batches are compared by their gradients of one step, as they are. Found a weighting that asks for "
             "Windowed or Preconditioned. Leave these out, or steer workers with unisono.attach(weighting=...)."

@@ -25,6 +25,7 @@ from unisono.steering.sketch_route import SketchRoute
 from unisono.steering.steering import Steering
 from unisono.weighting_text import GRAMS, SCOPES, VARIABLE, asked
 from unisono.weightings import Weighting
+from unisono.weightings.weighting import damping_of, window_of
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 PATIENCE = 60.0
@@ -65,11 +66,11 @@ class Course:
 
     @property
     def window(self) -> int:
-        return self.weighting.window if isinstance(self.weighting, Weighting) else 1
+        return window_of(self.weighting)
 
     @property
     def damping(self) -> float | None:
-        return self.weighting.damping if isinstance(self.weighting, Weighting) else None
+        return damping_of(self.weighting)
 
 
 def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -> Course | None:
@@ -173,9 +174,9 @@ def _check_same(course: Course, names: Sequence[str], meeting: Meeting, ranks: l
     try:
         store.wait(keys, timedelta(seconds=PATIENCE))
     except RuntimeError as error:
-        missing = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
+        missing = [str(rank) for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
         raise ValueError(
-            f"Every worker should ask for steering. Found none of it from rank {missing[:1] or ranks} in "
+            f"Every worker should ask for steering. Found nothing of it from rank {', '.join(missing[:8])} in "
             f"{PATIENCE:.0f} s. Call attach with the same arguments on every rank."
         ) from error
     others = [rank for rank, key in zip(ranks, keys, strict=True) if store.get(key) != mine]

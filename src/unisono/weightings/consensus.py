@@ -59,13 +59,13 @@ def distances(gram_WW: Tensor, kept: list[int]) -> list[float]:
     Where nobody is kept, to the sum of all others.
     """
     unit_WW = at_equal_length(gram_WW)
-    heard = finite_workers(gram_WW)
+    heard = set(finite_workers(gram_WW))
     reference_W = torch.zeros(len(gram_WW), dtype=gram_WW.dtype)
-    reference_W[[worker for worker in kept or heard if worker in set(heard)]] = 1
+    reference_W[[worker for worker in kept or heard if worker in heard]] = 1
     finite_WW = torch.where(unit_WW.isfinite(), unit_WW, 0)
     square_W, row_W = finite_WW.diagonal(), finite_WW @ reference_W
     own_W = reference_W * square_W
     rest_W = (reference_W @ row_W - 2 * reference_W * row_W + own_W).clamp(min=0)
     scale_W = (square_W * rest_W).sqrt()
     cos_W = torch.where(scale_W > 1e-9, (row_W - own_W) / scale_W, 0).clamp(-1, 1).tolist()
-    return [1 - cosine if worker in set(heard) else float("nan") for worker, cosine in enumerate(cos_W)]
+    return [1 - cosine if worker in heard else float("nan") for worker, cosine in enumerate(cos_W)]

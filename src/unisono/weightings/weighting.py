@@ -54,11 +54,20 @@ class Wrapped(Weighting):
 
     @property
     def window(self) -> int:
-        return self.weighting.window if isinstance(self.weighting, Weighting) else 1
+        return window_of(self.weighting)
 
     @property
     def damping(self) -> float | None:
-        return self.weighting.damping if isinstance(self.weighting, Weighting) else None
+        return damping_of(self.weighting)
+
+
+def window_of(weighting: Any) -> int:
+    """Also of a function of the user's, which knows of no window."""
+    return weighting.window if isinstance(weighting, Weighting) else 1
+
+
+def damping_of(weighting: Any) -> float | None:
+    return weighting.damping if isinstance(weighting, Weighting) else None
 
 
 def on_host(gram_WW: Tensor) -> Tensor:
