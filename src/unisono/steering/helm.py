@@ -11,9 +11,6 @@ class Helm:
     def __init__(self, steering: Any = None) -> None:
         self.steering = steering
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Helm:
-        return Helm()
-
     def __reduce__(self) -> tuple[type[Helm], tuple[()]]:
         return Helm, ()
 
