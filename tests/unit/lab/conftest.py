@@ -1,11 +1,1 @@
-import pytest
-import torch
-
-
-@pytest.fixture(scope="package", autouse=True)
-def one_thread():
-    """Products of small matrices are slower on several."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+from threads import one_thread  # noqa: F401 (a fixture for all tests of this folder)
