@@ -86,13 +86,12 @@ class Stores:
         return connection
 
 
-def wait_for_greetings(store: Any, world: int) -> None:
+def wait_for_greetings(store: Any, world: int, given_up: threading.Event) -> None:
     """Returns when every rank has called `attach`. Waits, so it has no place on the listening thread."""
     deadline = time.monotonic() + GREETING_PATIENCE
     while not store.check([f"hello/{rank}" for rank in range(world)]):
-        if time.monotonic() > deadline:
+        if given_up.wait(0.02) or time.monotonic() > deadline:
             raise TimeoutError("not every rank has called attach")
-        time.sleep(0.02)
 
 
 class Mailbox:

@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import sys
+import threading
 from collections import deque
 from dataclasses import replace
 from typing import Any
@@ -146,9 +147,9 @@ class Monitor:
         self._stores = stores = Stores(ranks, nth)
         layout = Format(self._probe.length, len(self._probe.group_names))
 
-        def connect(era: int, start: int) -> SideChannel:
+        def connect(era: int, start: int, given_up: threading.Event) -> SideChannel:
             with stores.for_meeting() as store:
-                wait_for_greetings(store, self.world)
+                wait_for_greetings(store, self.world, given_up)
                 return SideChannel(store, self.rank, self.world, layout.size, era, start)
 
         root = None

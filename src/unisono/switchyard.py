@@ -9,10 +9,15 @@ from collections.abc import Callable
 from unisono.sidechannel import Payload, SideChannel
 
 MOST_HELD = 64
+PARTING = 1.0
+"""Seconds for which a connection that nobody waits for any more may end its last question to the store."""
+
+OpenChannel = Callable[[int, int, threading.Event], SideChannel]
+"""From era, first step, and whether it has been given up."""
 
 
 class Switchyard:
-    def __init__(self, open_channel: Callable[[int, int], SideChannel], complain: Callable[[str], None]) -> None:
+    def __init__(self, open_channel: OpenChannel, complain: Callable[[str], None]) -> None:
         self._open_channel, self._complain = open_channel, complain
         self._channel: SideChannel | None = None
         self._opening: _Opening | None = None
@@ -60,6 +65,8 @@ class Switchyard:
     def end(self) -> None:
         if self._channel is not None:
             self._channel.end()
+        if self._opening is not None:
+            self._opening.give_up()
         self._channel = None
         self._opening = None
         self._held.clear()
@@ -93,16 +100,22 @@ class Switchyard:
 class _Opening(threading.Thread):
     """Connecting waits for all ranks, so it has a thread of its own."""
 
-    def __init__(self, open_channel: Callable[[int, int], SideChannel], era: int, start: int) -> None:
+    def __init__(self, open_channel: OpenChannel, era: int, start: int) -> None:
         super().__init__(name="unisono-connect", daemon=True)
         self.begins_at = start
         self.channel: SideChannel | None = None
         self.error: Exception | None = None
         self._open_channel, self._era = open_channel, era
+        self._given_up = threading.Event()
         self.start()
+
+    def give_up(self) -> None:
+        """A thread that comes back from torch while the interpreter ends would abort the process."""
+        self._given_up.set()
+        self.join(PARTING)
 
     def run(self) -> None:
         try:
-            self.channel = self._open_channel(self._era, self.begins_at)
+            self.channel = self._open_channel(self._era, self.begins_at, self._given_up)
         except Exception as error:
             self.error = error
