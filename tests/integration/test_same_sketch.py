@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from launch import launch, torchrun
@@ -9,6 +10,7 @@ from launch import launch, torchrun
 JOB = Path(__file__).parent.parent / "jobs" / "same_sketch.py"
 
 
+@pytest.mark.slow
 def test_the_same_gradient_has_the_same_sketch(tmp_path):
     for workers in (1, 2, 3):
         outcome = launch(torchrun(workers, JOB, workers), env={"RESULTS": tmp_path}, timeout=120)

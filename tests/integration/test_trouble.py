@@ -33,6 +33,7 @@ def test_attach_forgotten_on_a_rank(tmp_path):
     assert len({result(tmp_path, "weights", rank) for rank in range(3)}) == 1
 
 
+@pytest.mark.slow
 def test_ranks_of_a_group_are_named_as_the_launcher_does(tmp_path):
     outcome = started(tmp_path, 4, "forgotten_in_a_group")
     assert outcome.returncode == 0, outcome
@@ -53,6 +54,7 @@ def test_directions_are_lost_and_come_back(tmp_path, name, witness):
     assert records[-1].cos_mean is not None, outcome
 
 
+@pytest.mark.slow
 def test_directions_never_mix_steps(tmp_path):
     """Two workers' mean pairwise cosine is known exactly: sketches of different steps would not agree with it."""
     assert started(tmp_path, 2, "skips_one").returncode == 0
