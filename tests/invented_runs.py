@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from unisono.records import FORMAT, AttemptRecord, EndRecord, NoteRecord, RunRecord, StepRecord, WorkerFacts, to_line
+from unisono.records import (
+    FORMAT,
+    AttemptRecord,
+    DecisionRecord,
+    EndRecord,
+    NoteRecord,
+    RunRecord,
+    StepRecord,
+    WorkerFacts,
+    to_line,
+)
 
 GROUPS = ("embedding", "block.0", "block.1", "head")
 
@@ -114,6 +124,10 @@ def end(step, number=1):
 
 def note(step, text, about="", ranks=()):
     return NoteRecord(1, step, 1e9 + step, text, about, ranks)
+
+
+def decision(step, action="skip", reason="rank 1's loss is not finite", number=1, attempt=1, **fields):
+    return DecisionRecord(attempt, step, 1e9 + step, f"{attempt}-{step}-{number}", action, reason, **fields)
 
 
 def write(folder, *records):

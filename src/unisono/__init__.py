@@ -5,18 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "attach", "every", "microbatches", "sinks", "weightings", "within_budget"]
+__all__ = [
+    "Checkpoints",
+    "__version__",
+    "attach",
+    "every",
+    "guard",
+    "microbatches",
+    "sinks",
+    "weightings",
+    "within_budget",
+]
 
 if TYPE_CHECKING:
     from unisono import sinks, weightings
     from unisono.attaching import attach
+    from unisono.guard_options import Checkpoints, guard
     from unisono.microbatching import microbatches
     from unisono.schedule import every, within_budget
 
 _MODULES = ("sinks", "weightings")
 _HOMES = {
+    "Checkpoints": "unisono.guard_options",
     "attach": "unisono.attaching",
     "every": "unisono.schedule",
+    "guard": "unisono.guard_options",
     "microbatches": "unisono.microbatching",
     "within_budget": "unisono.schedule",
 }

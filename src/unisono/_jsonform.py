@@ -65,6 +65,10 @@ def _pattern(length: int) -> str:
     return ",".join(["%.9g"] * length)
 
 
+def _write_numbers(content: Mapping[str, float]) -> str:
+    return "{" + ",".join(f"{encode_plain(name)}:{_write_float(value)}" for name, value in content.items()) + "}"
+
+
 def _write_rows(rows: tuple[tuple[float | None, ...], ...]) -> str:
     return f"[{','.join(map(_write_floats, rows))}]"
 
@@ -180,6 +184,7 @@ CODECS: dict[object, Codec] = {
     tuple[bool | None, ...]: Codec(encode_plain, _row_of(bool, _read_bool)),
     tuple[float | None, ...]: Codec(_write_floats, _read_floats),
     tuple[tuple[float | None, ...], ...]: Codec(_write_rows, _read_rows),
+    Mapping[str, float]: Codec(_write_numbers, _mapping_of(_read_float)),
     Mapping[str, str]: Codec(encode_plain, _mapping_of(_read_text)),
     Mapping[str, tuple[str | None, ...]]: Codec(encode_plain, _mapping_of(each(_or_none(_read_text)))),
     Mapping[str, tuple[int | None, ...]]: Codec(encode_plain, _mapping_of(_read_ints)),

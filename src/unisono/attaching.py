@@ -17,6 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unisono.console import Console
 from unisono.finding import Finding
+from unisono.guard_options import Guard
+from unisono.guarding.setting_up import asked_guard, set_up
 from unisono.inert import InertMonitor
 from unisono.integrations.ddp import DDPWrapper
 from unisono.integrations.wrapper import PlainModule, Wrapper
@@ -45,6 +47,8 @@ def attach(
     gram: str = "sketch",
     scope: str = "model",
     forget_rejected: bool = False,
+    guard: Guard | None = None,
+    state: Any = (),
     sinks: str | Sink | Sequence[str | Sink] | None = None,
     ignore: Sequence[str] = (),
     on_finding: Callable[[Finding], None] | None = None,
@@ -64,6 +68,8 @@ def attach(
     :param scope: Of steering: one decision for the whole `model`, or one per `bucket` of DDP, while backward goes on.
     :param forget_rejected: Of steering: buffers, such as BatchNorm's statistics, of a rejected worker go back to what
         they were before the step.
+    :param guard: `unisono.guard(...)`: act on a bad step, on all workers together. Without it, unisono only listens.
+    :param state: Of the guard: objects with `state_dict` that belong into a checkpoint, as a scheduler or a sampler.
     :param sinks: Where numbers and findings go besides the run file: names, as in `["tensorboard"]`, or objects of
         `unisono.sinks`. Used on rank 0, each on a thread of its own.
     :param ignore: Codes of findings to keep quiet about, as in `["UN105"]`; they are still counted.
@@ -80,28 +86,43 @@ def attach(
     ignored = _ignored(ignore)
     chosen_sinks = chosen(sinks, os.environ.get(VARIABLE, ""))
     course = asked_course(weighting, gram, scope, forget_rejected)
+    options, states = asked_guard(guard, state)
     wrapper = _wrapper_of(model)
+    if options is not None and wrapper is None:
+        raise ValueError(
+            "The guard needs a model wrapped in DistributedDataParallel, with something to train. Found none. "
+            "Wrap it so, or attach without `guard`."
+        )
     steering = None if course is None else steer(model, wrapper, course, first_step)
 
     def settings() -> Settings:
-        return Settings(schedule or _scheduled(), run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
+        chosen_schedule = schedule or _scheduled(None if options is None else options.every)
+        return Settings(chosen_schedule, run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
 
     try:
-        return InertMonitor() if wrapper is None else _listen(model, wrapper, settings, steering)
+        if wrapper is None:
+            return InertMonitor()
+        monitor = _listen(model, wrapper, settings, steering, must=options is not None)
+        if options is not None and isinstance(monitor, Monitor):
+            set_up(model, wrapper, options, optimizer, states, monitor)
+        return monitor
     finally:
         if steering is not None:
             steering.begin()
 
 
 def _listen(
-    model: nn.Module, wrapper: Wrapper, settings: Callable[[], Settings], steering: Steering | None
+    model: nn.Module, wrapper: Wrapper, settings: Callable[[], Settings], steering: Steering | None, must: bool
 ) -> Monitor | InertMonitor:
+    """:param must: Without it nothing could act."""
     ranks = tuple(wrapper.ranks())
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
     try:
         monitor = Monitor(wrapper, settings(), nth, steering)
     except Exception as error:
+        if must:
+            raise
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
         Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
         return InertMonitor()
@@ -147,11 +168,12 @@ def _introduce(monitor: Monitor, world: int, steering: Steering | None) -> None:
         Console().say(f"listening to {world} workers{steered}, {where}")
 
 
-def _scheduled() -> Schedule:
+def _scheduled(asked: int | None) -> Schedule:
     interval = os.environ.get("UNISONO_EVERY")
     if interval and not interval.isdecimal():
         raise ValueError(f"`UNISONO_EVERY` should be a number of steps. Found `{interval}`. Unset it or correct it.")
-    return every(int(interval)) if interval else DEFAULT
+    chosen = int(interval) if interval else asked
+    return DEFAULT if chosen is None else every(chosen)
 
 
 def _ignored(codes: Sequence[str]) -> tuple[str, ...]:

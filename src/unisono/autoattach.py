@@ -40,7 +40,7 @@ def _follow(cls: type[Any]) -> None:
 
             _monitors[:] = [*(monitor for monitor in _monitors if not monitor.closed), attach(self)]
         except Exception as error:
-            if os.environ.get("UNISONO_WEIGHTING"):
+            if os.environ.get("UNISONO_WEIGHTING") or os.environ.get("UNISONO_GUARD"):
                 # Asked for by every worker's environment, and refused on every worker: not to be passed over.
                 raise
             Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")

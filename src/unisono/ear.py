@@ -17,13 +17,14 @@ from unisono.clock import Mark, clock_for
 from unisono.deferred import plain, sum_of
 from unisono.evidence.witness import Witness
 from unisono.gradient_hooks import GradientHooks
-from unisono.guard import guarded
+from unisono.guarding.guardian import Guardian
 from unisono.integrations.wrapper import Wrapper
 from unisono.losses import StepLoss
 from unisono.nesting import Nesting
 from unisono.parcel import Parcel
 from unisono.plan import Plan
 from unisono.probe import Hearing, Probe
+from unisono.shielding import guarded
 from unisono.steering.steering import Steering
 from unisono.taps import Listener
 
@@ -42,17 +43,15 @@ class Ear(Listener):
         steering: Steering | None = None,
     ) -> None:
         self.step = first_step
-        self.closed = False
-        self.pid = os.getpid()
-        self.spent = 0.0
+        self.closed, self.pid, self.spent = False, os.getpid(), 0.0
+        self.guarded_by: Guardian | None = None
         self._wrapper, self._probe, self._witness, self._plan = wrapper, probe, witness, plan
         self._submit, self._complain, self._steering, self._share = submit, complain, steering, share
         self._clock = clock_for(probe.device)
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
         self._stepping = Nesting()
-        self._touched = 0
-        self._charged = 0.0
+        self._touched, self._charged = 0, 0.0
         self._began: Mark = self._clock.mark()
         self._loss = StepLoss(complain)
         self._reset()
@@ -179,12 +178,13 @@ class Ear(Listener):
             self._foreign_step = self._backwards > 0
             return
         if self._stepping.leave(optimizer) and (self._backwards or self._missed_a_backward()):
-            self._end_step(skipped=self._steering is not None and self._steering.skipped)
+            skippers = (self._steering, self.guarded_by)
+            self._end_step(skipped=any(skipper is not None and skipper.skipped for skipper in skippers))
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""
         missed = self._strays > 0 and any(parameter.grad is not None for parameter in self._probe.parameters)
-        self._hooks.everywhere = self._hooks.everywhere or missed
+        self._hooks.everywhere |= missed
         return missed
 
     @guarded

@@ -13,6 +13,13 @@ class InertMonitor:
     def findings(self) -> list[Any]:
         return []
 
+    @property
+    def decisions(self) -> list[Any]:
+        return []
+
+    def restore(self) -> None:
+        """Nothing was kept."""
+
     def record_loss(self, loss: Any) -> Any:
         return loss
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from unisono.console import Console
@@ -33,17 +34,27 @@ class LiveDiagnosis:
         self._told = 0
         self._unread = self._held = False
         self._noticed: dict[str, tuple[int, float]] = {}
+        self._later: deque[Record] = deque()
         self.findings: list[Finding] = []
 
     def see(self, record: Record) -> None:
         """As it stands in the file, where numbers have fewer digits: a replay must find the same."""
+        self._see_decisions()
+        self._see(record)
+
+    def _see(self, record: Record) -> None:
         written = from_line(to_line(record))
         if written is not None:
             self._diagnosis.see(written)
             self._unread = True
 
+    def see_later(self, record: Record) -> None:
+        """From another thread than the one that tells."""
+        self._later.append(record)
+
     def tell(self, last: bool = False) -> bool:
         """Tells what is new; whether anything above `info` was. The last time nothing is held back."""
+        self._see_decisions()
         if not (self._unread or self._held or last):
             return False
         self._unread, self._held = False, False
@@ -55,6 +66,10 @@ class LiveDiagnosis:
             self._hand_over(finding)
         self.findings = self._diagnosis.findings()
         return any(finding.at_least("warning") for finding in news)
+
+    def _see_decisions(self) -> None:
+        while self._later:
+            self._see(self._later.popleft())
 
     @property
     def suspicious(self) -> bool:

@@ -37,6 +37,10 @@ class StepLoss:
         self._scaled: list[tuple[Any, float | Tensor, Tensor]] = []
         self._unknown = False
 
+    def forget_passes(self) -> None:
+        """Their gradients were dropped; what was scaled or recorded since belongs to the next one."""
+        self._sum, self._unknown = None, False
+
     def record(self, loss: Any) -> None:
         """The user's own word; several calls in a step are averaged."""
         self._recorded.append(_number(loss.mean() if isinstance(loss, Tensor) else float(loss)))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
-import platform
-import socket
-import sys
 import threading
 from collections import deque
 from dataclasses import replace
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from unisono import __version__, lastwords, taps
+from unisono import lastwords, taps
 from unisono.console import Console
 from unisono.directions import Format
 from unisono.ear import Ear
@@ -24,12 +19,15 @@ from unisono.evidence.auditor import Auditor
 from unisono.evidence.witness import Witness
 from unisono.exchange import FAREWELL, Exchange
 from unisono.finding import Finding
+from unisono.guarding.guardian import Guardian
+from unisono.guarding.reporter import Reporter
 from unisono.integrations.wrapper import Wrapper
+from unisono.introduction import compared_model, compared_settings, own_facts
 from unisono.live import LiveDiagnosis
 from unisono.mailbox import Mailbox, Stores, wait_for_greetings
 from unisono.plan import Plan
 from unisono.probe import Probe
-from unisono.records import LocalStep
+from unisono.records import DecisionRecord, LocalStep
 from unisono.runlog import RunLog, write_ring
 from unisono.scribe import Scribe
 from unisono.settings import Settings
@@ -54,6 +52,7 @@ class Monitor:
         self.world = len(ranks)
         self.closed = False
         self._steering = steering
+        self._guardian: Guardian | None = None
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[LocalSignal] = deque(maxlen=RING)
         self._probe = Probe(wrapper.named_parameters())
@@ -67,9 +66,16 @@ class Monitor:
         plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
         auditor = Auditor(self._probe.names, self._probe.parameters)
         self._witness = Witness(
-            wrapper, auditor, self._probe.device, plan, complain, lambda: self._compared_model(wrapper), settings.loader
+            wrapper,
+            auditor,
+            self._probe.device,
+            plan,
+            complain,
+            lambda: compared_model(self._probe, wrapper),
+            settings.loader,
         )
         self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step, steering)
+        self.reporter = Reporter(self._log, self._console, lambda: self._ear.step)
         taps.connect(self._ear)
         taps.connect(self._witness)
         self._exchange.start()
@@ -87,9 +93,30 @@ class Monitor:
         """The findings so far, the leading one first. Known on rank 0."""
         return [] if self._log is None else list(self._log.diagnosis.findings)
 
+    @property
+    def decisions(self) -> list[DecisionRecord]:
+        """What the guard has decided so far: the same list on every rank."""
+        return [] if self._guardian is None else self._guardian.decisions
+
+    def guarded_by(self, guardian: Guardian) -> None:
+        self._guardian = self._ear.guarded_by = guardian
+
+    def restore(self) -> int | None:
+        """Puts back the newest healthy checkpoint of this run, on all ranks; its step, or None where there is none.
+
+        Call it on every rank before the first step. Steps are numbered on from there.
+        """
+        step = None if self._guardian is None else self._guardian.restore()
+        if step is not None:
+            self._ear.step = step + 1
+            self._witness.step_is(step + 1)
+        return step
+
     def record_loss(self, loss: Any) -> Any:
         """Takes note of the local loss and hands it back untouched. Never synchronises."""
         self._ear.record_loss(loss)
+        if self._guardian is not None:
+            self._guardian.own.record_loss(loss)
         return loss
 
     def step(self) -> None:
@@ -97,6 +124,8 @@ class Monitor:
         self._ear.step_ended()
         if self._steering is not None:
             self._steering.step_ended()
+        if self._guardian is not None:
+            self._guardian.step_ended()
 
     def close(self) -> None:
         """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
@@ -124,6 +153,8 @@ class Monitor:
             self._ear.close()
             self._witness.close()
             self._probe.release()
+            if self._guardian is not None:
+                self._guardian.leave()
 
     def _finished(self) -> None:
         """The listening thread's last act."""
@@ -162,7 +193,11 @@ class Monitor:
             switchyard.begin(0, self._settings.first_step)
         announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
         mailbox = Mailbox(stores.for_messages, self.rank, self.world)
-        facts = self._facts() | {"settings": self._compared_settings(), "model": self._compared_model(wrapper)}
+        facts = own_facts(self._global_rank, self._probe) | {
+            "steering": "" if self._steering is None else str(self._steering),
+            "settings": compared_settings(self._settings.schedule, self.world),
+            "model": compared_model(self._probe, wrapper),
+        }
         return Exchange(
             mailbox,
             switchyard,
@@ -176,45 +211,6 @@ class Monitor:
             leave_ring=lambda: self._leave_ring("finding"),
             finished=self._finished,
         )
-
-    def _compared_settings(self) -> dict[str, str]:
-        """What should be the same on every rank."""
-        numpy = sys.modules.get("numpy")
-        return {
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "numpy": str(getattr(numpy, "__version__", "none")),
-            "unisono": __version__,
-            "schedule": str(self._settings.schedule),
-            "world": str(self.world),
-            "job": str(dist.get_world_size() if self.world > 1 else 1),
-        }
-
-    def _compared_model(self, wrapper: Wrapper) -> dict[str, str]:
-        named = zip(self._probe.names, self._probe.parameters, strict=True)
-        structure = repr([(name, tuple(parameter.shape), str(parameter.dtype)) for name, parameter in named])
-        dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in self._probe.parameters})
-        return {
-            "parameters": str(self._probe.total),
-            "structure": hashlib.blake2b(structure.encode(), digest_size=8).hexdigest(),
-            "dtype": ", ".join(dtypes),
-            **wrapper.facts(),
-        }
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "rank": self._global_rank,
-            "host": socket.gethostname(),
-            "pid": self._pid,
-            "device": str(self._probe.device),
-            "unisono": __version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "groups": self._probe.group_names,
-            "parameters": self._probe.total,
-            "sketch_length": self._probe.length,
-            "steering": "" if self._steering is None else str(self._steering),
-        }
 
     def _leave_ring(self, reason: str) -> None:
         facts = self._exchange.run_facts

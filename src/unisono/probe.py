@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.groups import layer_groups
+from unisono.shares import even_share
 from unisono.sketch import Fold, Target, default_length, measure_norm, real_elements, window_seed, wrap
 
 ACCUMULATOR_BYTES = 64 << 20
@@ -119,12 +120,8 @@ class Probe:
         return torch.stack(moved).sum() + plain if moved else torch.tensor(plain, dtype=torch.float64)
 
     def share_of(self, rank: int, world: int) -> list[int]:
-        """The parameters whose reduced gradient this rank squares: an even split by elements, the same everywhere."""
-        owners, seen = [], 0
-        for parameter in self.parameters:
-            owners.append(min(world - 1, (seen + parameter.numel() // 2) * world // max(1, self.total)))
-            seen += parameter.numel()
-        return [index for index, owner in enumerate(owners) if owner == rank]
+        """The parameters whose reduced gradient this rank squares."""
+        return even_share([parameter.numel() for parameter in self.parameters], rank, world)
 
     def release(self) -> None:
         """Lets go of the model: parameters and their gradients must not outlive it for our sake."""

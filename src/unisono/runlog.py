@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from unisono.live import LiveDiagnosis
 from unisono.records import (
     FORMAT,
     AttemptRecord,
+    DecisionRecord,
     EndRecord,
     LocalStep,
     Record,
@@ -51,6 +53,7 @@ class RunLog:
         self._last_step = first_step - 1
         self._synced = time.monotonic()
         self._said_dropped = False
+        self._lock = threading.Lock()
         if self._writer.needs_header:
             self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
         feed.start(Run.of(self.run_dir, "" if named else part_of_run(self.run_dir), ranks))
@@ -80,18 +83,35 @@ class RunLog:
             self.write(facts_record(head, topic, facts_W))
 
     def write(self, record: Record) -> None:
-        written = self._writer.write(record)
+        """On the listening thread."""
+        with self._lock:
+            written = self._writer.write(record)
         self.diagnosis.see(record)
         if isinstance(record, StepRecord):
             self._summary.add(record)
             self._feed.step(record)
             self._last_step = max(self._last_step, record.step)
+        self._tell_of_troubles(written)
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self._synced = time.monotonic()
+            with self._lock:
+                self._writer.sync()
+
+    def write_at_once(self, record: Record, grave: bool = True) -> None:
+        """On the training thread, before it acts: what was decided is on the disk when something goes wrong."""
+        with self._lock:
+            written = self._writer.write(record)
+            if grave:
+                self._writer.sync()
+        if isinstance(record, DecisionRecord):
+            self._summary.deeds.add(record)
+        self.diagnosis.see_later(record)
+        self._tell_of_troubles(written)
+
+    def _tell_of_troubles(self, written: bool) -> None:
         if not written and not self._said_dropped:
             self._said_dropped = True
             self._console.say(f"the run file cannot be written ({self._writer.last_error}); training is not affected")
-        if time.monotonic() - self._synced > SYNC_SECONDS:
-            self._synced = time.monotonic()
-            self._writer.sync()
 
     def close(self, lost: int) -> None:
         summary = self._summary

@@ -171,9 +171,57 @@ def attacked(folder, names):
     attempt = replace(invented.attempt(workers), workers=facts, groups=tuple(names), torch=names[0], python=names[0])
     differ = FactsRecord(1, 0, 1e9, names[0], {names[0]: names[0]}, {name: tuple(names) for name in names[:3]})
     records = [replace(one, **layers(workers)) for one in invented.steps(workers, 24)]
-    notes = [invented.note(3, name, "acted", (1,)) for name in names]
+    acts = [
+        invented.decision(3 + place % 16, name, name, place, row=name, outcome=name, evidence={name: 1.0})
+        for place, name in enumerate(names)
+    ]
     header = invented.header("".join(names), "".join(names))
-    return invented.write(folder, header, attempt, differ, replace(differ, topic="settings"), *records, *notes)
+    return invented.write(folder, header, attempt, differ, replace(differ, topic="settings"), *records, *acts)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guarded")
+    acts = (
+        invented.decision(40),
+        invented.decision(160, "roll-back, skip", "the norm is huge", to_step=100),
+        invented.decision(180, "reset-momentum", "spikes persist", dry=True),
+    )
+    return saved(folder, invented.write(folder, invented.header(), invented.attempt(4), *invented.steps(4, 200), *acts))
+
+
+def green(cells):
+    """Where green is stronger than red, of each column: the colour of the guard."""
+    return (cells[..., 1] - cells[..., 0]).mean(axis=0)
+
+
+def test_acts_of_the_guard_stand_on_the_time_lines_where_they_happened(open_tab, guarded):
+    tab = open_tab().open(guarded)
+    assert tab.errors == []
+    for name in ("loss", "seconds"):
+        strength = green(pixels(tab, name))
+        at = {step: int((step + 0.5) / 200 * len(strength)) for step in (20, 40, 60, 130, 160, 190)}
+        # Compared with what is beside them: lines and bands are coloured too.
+        assert strength[at[40] - 2 : at[40] + 3].max() > strength[at[20]] + 20, name
+        assert strength[at[160] - 2 : at[160] + 3].max() > strength[at[190]] + 20, name
+        assert strength[at[130]] > max(strength[at[60]], strength[at[190]]) + 10, name
+
+
+def test_a_mark_of_the_guard_tells_what_was_done_and_why(open_tab, guarded):
+    tab = open_tab().open(guarded)
+    tab.page.locator("#chart-actions").scroll_into_view_if_needed()
+    left, top, width, height = tab.page.evaluate(FRAME, "actions")
+    tab.page.mouse.move(left + 40.5 / 200 * width, top + height / 6)
+    tab.page.wait_for_timeout(300)
+    said = tab.page.locator(".bk-tooltip-row-value").all_inner_texts()
+    assert said == ["40", "skipped on all workers", "rank 1's loss is not finite", "1-40-1"]
+
+
+def test_the_guards_lane_has_the_margin_of_all_charts(open_tab, guarded):
+    tab = open_tab().open(guarded)
+    places = [tab.page.evaluate(FRAME, name) for name in ("actions", "loss")]
+    assert abs(places[0][0] - places[1][0]) < 1
+    assert abs(places[0][2] - places[1][2]) < 1
 
 
 def layers(workers):
@@ -181,7 +229,7 @@ def layers(workers):
 
 
 def assert_nothing_happens(tab):
-    for name in ("lane", "loss", "map-cos", "matrix", "layers-cos"):
+    for name in ("lane", "actions", "loss", "map-cos", "matrix", "layers-cos"):
         if tab.page.locator(f"#chart-{name}").count():
             tab.page.locator(f"#chart-{name}").hover()
     tab.page.locator("summary").first.click()

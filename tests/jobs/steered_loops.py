@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 import unisono
-from unisono.steering import setting_up
+from unisono import handshake
 from unisono.weighting_text import VARIABLE
 from unisono.weightings import AgreementFilter, Mean
 
@@ -158,7 +158,7 @@ def attached_twice():
 
 def alone():
     """One rank asks for steering, the other does not."""
-    setting_up.PATIENCE = 2.0
+    handshake.PATIENCE = 2.0
     model = wrapped()
     try:
         attached(model, weighting=Mean() if dist.get_rank() == 0 else None)

@@ -1,9 +1,11 @@
 """`unisono diagnose` on run files with and without a fault."""
 
 import json
+import math
 
 import pytest
 
+import invented_runs as invented
 from unisono import cli
 from unisono.records import AttemptRecord, FactsRecord, NoteRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.runfile import RunWriter
@@ -201,3 +203,12 @@ def test_bad_input_gives_one_line_and_2(arguments, words, capsys, place):
     assert words in err
     assert err.count("\n") == 1
     assert "unexpected" not in err
+
+
+def test_what_the_guard_did_is_in_the_json(capsys, tmp_path):
+    acted = invented.decision(7, "roll-back, skip", "huge", to_step=3, ranks=(2,), evidence={"norm": math.nan})
+    run = invented.write(tmp_path, invented.header(), invented.attempt(4), *invented.steps(4, 20), acted)
+    (action,) = as_json(capsys, str(run))["actions"]
+    expected = {"id": "1-7-1", "step": 7, "action": "roll-back, skip", "reason": "huge", "to_step": 3, "dry": False}
+    assert expected.items() <= action.items()
+    assert (action["ranks"], action["evidence"]) == ([2], {"norm": "nan"})

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from invented_runs import decision
+from unisono.decision_text import Deeds
 from unisono.finding import Cause, Finding
 from unisono.records import AttemptRecord, FactsRecord, WorkerFacts
 from unisono.report import screen
@@ -231,3 +233,29 @@ def test_the_screen_is_80_wide_and_grey_where_it_is_no_terminal(monkeypatch):
     assert (screen.width(), screen.colour()) == (40, True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not screen.colour()
+
+
+def guarded(count=2):
+    deeds = Deeds()
+    for step in range(count):
+        deeds.add(decision(step, reason="a *long* reason of many words, and of more than fit on a line", dry=step == 1))
+    return checkup(deeds=deeds)
+
+
+def test_what_the_guard_did_is_listed():
+    text = as_text(guarded(), width=80)
+    assert text.split("\n\n")[1].splitlines() == [
+        "what the guard did",
+        "  step 0: skipped on all workers: a *long* reason of many words, and of more",
+        "    than fit on a line (guard, 1-0-1)",
+        "  step 1: would have skipped on all workers: a *long* reason of many words, and",
+        "    of more than fit on a line (guard, 1-1-1)",
+    ]
+    assert "- step 0: skipped on all workers: a \\*long\\* reason" in as_markdown(guarded())
+    assert "what the guard did" not in (as_text(checkup()) + as_markdown(checkup())).lower()
+
+
+def test_of_many_actions_the_last_are_listed():
+    lines = as_text(guarded(50), width=200).split("\n\n")[1].splitlines()
+    assert lines[0] == "what the guard did, the last 12 of 50 decisions"
+    assert [line.split(":")[0] for line in lines[1:]] == [f"  step {step}" for step in range(38, 50)]

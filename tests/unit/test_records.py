@@ -13,6 +13,7 @@ from unisono.records import (
     AttemptRecord,
     BatchRecord,
     CoverageRecord,
+    DecisionRecord,
     EndRecord,
     FactsRecord,
     LocalStep,
@@ -67,6 +68,15 @@ RECORDS = [
     StreamsRecord(1, 2, NOW),
     BatchRecord(1, 9, NOW, 3, 0.5, (7, None, 2**40)),
     BatchRecord(1, 9, NOW, 0),
+    DecisionRecord(1, 812, NOW, "1-812-3", "skip", "rank 2's loss is not finite"),
+    DecisionRecord(
+        *(2, 812, NOW, "2-812-1", "roll-back, skip", "too lo\u2028ng", "explosion", (2, None)),
+        evidence={"nörm ratio": 212.5, "": math.inf, "steps": -0.0},
+        dry=True,
+        to_step=700,
+        outcome="</script>",
+        digest="00ff",
+    ),
     NoteRecord(1, 0, NOW, '</script>\x1b[31m"\u2028'),
     NoteRecord(1, 0, NOW, "silent", "missing", (1, 3)),
     EndRecord(1, 9, NOW, 10, 5, 0, 0.001),
@@ -86,6 +96,7 @@ VALUES = {
     tuple[float | None, ...]: (0.5, None),
     tuple[tuple[float | None, ...], ...]: ((0.5, None), (1.0, 2.0)),
 }
+DECISION = '{"type":"decision","attempt":1,"step":5,"time":1.5,"id":"1-5-1","action":"skip","reason":"r"'
 STEP = '{"type":"step","attempt":1,"step":5,"time":1.5'
 
 
@@ -195,6 +206,12 @@ def test_evidence_that_is_not_finite_is_text():
     assert from_line(to_line(CoverageRecord(1, 3, 1.5, 0, 0, held_out=math.inf))).held_out == math.inf
 
 
+def test_numbers_by_name_that_are_not_finite_are_texts():
+    line = to_line(DecisionRecord(1, 5, 1.5, "1-5-1", "skip", "r", evidence={"norm": math.nan, "ratio": 1e308}))
+    assert '"evidence":{"norm":"nan","ratio":1e+308}' in line
+    assert math.isnan(from_line(line).evidence["norm"])
+
+
 def test_unknown_keys_and_kinds_are_left_to_newer_versions():
     assert from_line(STEP + ',"new":{"a":[1]}}') == StepRecord(1, 5, 1.5)
     assert from_line('{"type":"finding","code":"UN101"}') is None
@@ -271,6 +288,14 @@ BAD_LINES = {
     "number in texts": '{"type":"replicas","attempt":1,"step":5,"time":1.5,"compared":1,"parameters":[1]}',
     "number for yes or no": '{"type":"coverage","attempt":1,"step":5,"time":1.5,"loader":0,"epoch":0,"repeated_W":[1]}',
     "text for index": '{"type":"batch","attempt":1,"step":5,"time":1.5,"rank":0,"indices":["1"]}',
+    "text in numbers": DECISION + ',"evidence":{"a":"b"}}',
+    "list for numbers": DECISION + ',"evidence":[["a",1.5]]}',
+    "null in numbers": DECISION + ',"evidence":{"a":null}}',
+    "key twice in numbers": DECISION + ',"evidence":{"a":1.5,"a":1.5}}',
+    "number for dry": DECISION + ',"dry":1}',
+    "float for the step of a checkpoint": DECISION + ',"to_step":1.5}',
+    "text for ranks": DECISION + ',"ranks":["1"]}',
+    "decision without a reason": DECISION.replace(',"reason":"r"', "}"),
     "twins of other length": STEP + ',"loss_W":[1.5,2.5],"weights_W":[0,1,0]}',
     "number for text": '{"type":"note","attempt":1,"step":5,"time":1.5,"text":5}',
 }

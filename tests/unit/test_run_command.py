@@ -8,8 +8,9 @@ import pytest
 
 from unisono import cli
 from unisono.commands import run
-from unisono.commands.run import Request, interpreter_flags, parse, prepare, script_name, with_startup
+from unisono.commands.run import interpreter_flags, prepare, script_name, with_startup
 from unisono.errors import UserError
+from unisono.run_line import Request, parse
 
 STARTUP = str(run.STARTUP_DIR)
 
@@ -59,6 +60,9 @@ def test_out_becomes_absolute(tmp_path):
         (["--weighting", "krum", "--", "echo"], "Found `krum`"),
         (["--weighting", "agreement:max_distance=3", "--", "echo"], "Found `3`"),
         (["--weighting=agreement:distance=1", "--", "echo"], "Found `distance=1`"),
+        (["--guard=on", "--", "echo"], "takes no value"),
+        (["--guard-file", "--", "echo"], "`--guard-file` of `unisono run` needs a value"),
+        (["--guard-file", "none.toml", "--", "echo"], "Found `none.toml` (No such file or directory)"),
     ],
 )
 def test_bad_lines_are_refused_with_what_to_do(line, words):
@@ -215,3 +219,31 @@ def test_a_bad_weighting_gives_one_line_and_2(capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("unisono: error: a weighting should be")
+
+
+def test_the_guard_travels_in_the_environment():
+    assert prepare(parse(["--guard", "--", "echo"]), {})["UNISONO_GUARD"] == "on"
+    assert "UNISONO_GUARD" not in prepare(parse(["--", "echo"]), {})
+
+
+@pytest.mark.parametrize("line", [["--guard-file", "here.toml"], ["--guard-file=here.toml", "--guard"]])
+def test_the_guard_file_travels_as_an_absolute_path_and_says_more_than_the_switch(line, tmp_path):
+    Path("here.toml").write_text("[guard]\nnorm_spike = 20\n")
+    assert prepare(parse([*line, "--", "echo"]), {})["UNISONO_GUARD"] == str(tmp_path / "here.toml")
+
+
+@pytest.mark.parametrize("content", ["[guard", "[guard]\nnorm_spke = 3", "[guard]\nnorm_spike = 0.5", "", "[other]"])
+def test_a_bad_guard_file_gives_one_line_and_2_and_nothing_is_started(content, capsys, tmp_path):
+    Path("bad.toml").write_text(content)
+    assert cli.main(["run", "--guard-file", "bad.toml", "--", "touch", "started"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), "bad.toml" in err) == ("", 1, True)
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_bad_guard_in_the_environment_is_refused_unless_another_is_given():
+    environment = {"UNISONO_GUARD": "/nowhere/guard.toml"}
+    with pytest.raises(UserError, match="nowhere"):
+        prepare(parse(["--", "echo"]), environment)
+    assert prepare(parse(["--guard", "--", "echo"]), environment)["UNISONO_GUARD"] == "on"
+    assert prepare(parse(["--", "echo"]), {"UNISONO_GUARD": "on"})["UNISONO_GUARD"] == "on"

@@ -2,6 +2,7 @@
 
 import math
 
+from invented_runs import decision
 from unisono.records import StepRecord
 from unisono.report.series import Series, sparkline
 from unisono.report.side_by_side import side_by_side
@@ -75,3 +76,12 @@ def test_nobody_is_named_where_everybody_is_left_out_now_and_then():
 def test_steering_that_kept_everybody_or_nobody():
     assert steered((), ()).endswith("kept all 4 workers, 0 steps skipped")
     assert steered((0, 1, 2, 3), (0, 1, 2, 3)).endswith("kept no worker, 2 steps skipped")
+
+
+def test_the_summary_ends_with_what_the_guard_did():
+    summary = Summary(workers=4)
+    for record in (decision(5), decision(9), decision(812, "roll-back", to_step=700)):
+        summary.deeds.add(record)
+    assert summary.lines()[-1] == (
+        "the guard acted 3 times: 2 steps skipped (steps 5 and 9), 1 roll-back (step 812 to step 700)"
+    )

@@ -15,6 +15,7 @@ COMMANDS = {
     },
     "analysis": {
         "scaling": "how noisy the gradients are, and what more workers would bring",
+        "calibrate": "limits for the guard from a recorded run, each with its evidence",
         "batches": "the batches that stood out, for data curation",
         "export": "the records of a run as a table",
     },

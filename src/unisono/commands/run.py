@@ -8,67 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from unisono import weighting_text
 from unisono.errors import UserError
-from unisono.rules import RULES
+from unisono.run_line import INHERITED, USAGE, VARIABLES, Request, parse
 from unisono.runfile import RUNS, planned_run_dir
-from unisono.sinks import choosing as sinks
-
-USAGE = """\
-usage: unisono run [options] -- CMD...                 any launcher: torchrun, accelerate launch, srun, python
-       torchrun ... -m unisono run [options] script.py [args...]
-       torchrun ... -m unisono run [options] -m pkg.train [args...]
-
-Runs a training script, unchanged, with unisono listening inside. The exit code is the command's.
-
-options:
-  --out DIR    the run directory; one that exists is continued (default: unisono-runs/<time>-<script>)
-  --every N    listen to gradients at every Nth step (default: chosen by cost)
-  --ignore CODE[,CODE...]
-               keep quiet about these findings, as in UN105; they are still counted
-  --sink NAME[:OPTION=VALUE,...]
-               also hand numbers and findings to tensorboard, wandb, mlflow, prometheus, opentelemetry or webhook
-  --weighting NAME[:OPTION=VALUE,...]
-               steer: leave out workers that disagree, as in agreement:max_distance=0.95 (default: only listen)
-  -h, --help   show this text
-
-UNISONO=off in the environment runs the command alone. The interpreter options -I, -E and -S hide unisono from a script.
-"""
 
 STARTUP_DIR = Path(__file__).resolve().parent.parent / "startup"
-VARIABLES = {
-    "--out": "UNISONO_RUN_DIR",
-    "--every": "UNISONO_EVERY",
-    "--ignore": "UNISONO_IGNORE",
-    "--sink": sinks.VARIABLE,
-    "--weighting": weighting_text.VARIABLE,
-}
-CHECKS = {"--sink": sinks.checked, "--weighting": weighting_text.checked}
-SEPARATORS = {"--ignore": ",", "--sink": sinks.SEPARATOR}
-"""Of options that may be given more than once."""
-
 # Each of these is set by some launcher in the processes it starts; a directory chosen here would be one per rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "unisono")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for: our options, and the command (after `--`) or the script (without) they apply to."""
-
-    options: Mapping[str, str] = field(default_factory=dict)
-    command: tuple[str, ...] = ()
-    script: tuple[str, ...] = ()
-    help: bool = False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,86 +32,6 @@ def main(argv: Sequence[str]) -> int:
         become(request.command or python_command(request.script), prepare(request, os.environ))
     print(USAGE, end="")
     return 0
-
-
-def parse(argv: Sequence[str]) -> Request:
-    """Split `[options] -- CMD...` or `[options] script args...`. What follows the script is its own, dashes and all."""
-    options: dict[str, str] = {}
-    rest = list(argv)
-    while rest and rest[0].startswith("-") and rest[0] not in ("--", "-m"):
-        name, equals, value = rest.pop(0).partition("=")
-        if name in ("-h", "--help"):
-            return Request(help=True)
-        if name not in VARIABLES:
-            raise UserError(
-                f"`unisono run` takes the options {', '.join(VARIABLES)}. Found `{name}`. "
-                "Options of the command belong behind `--`: unisono run -- CMD..."
-            )
-        if not equals:
-            if not rest or rest[0] == "--":
-                raise UserError(f"`{name}` of `unisono run` needs a value. Found none. Write: {name} VALUE")
-            value = rest.pop(0)
-        value = checked(name, value)
-        again = name in SEPARATORS and name in options
-        options[name] = options[name] + SEPARATORS[name] + value if again else value
-    if rest[:1] == ["--"]:
-        return Request(options, command=checked_command(rest[1:]))
-    return Request(options, script=checked_script(rest))
-
-
-def checked(name: str, value: str) -> str:
-    """The option's value in the form the environment carries."""
-    if name == "--out":
-        if not value:
-            raise UserError("`--out` should name the run directory. Found an empty name. Write: --out DIR")
-        return os.path.abspath(value)
-    if name == "--ignore":
-        return ",".join(checked_codes(value))
-    if name in CHECKS:
-        return CHECKS[name](value)
-    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", value):
-        raise UserError(f"`--every` should be a whole number of steps from 1 up. Found `{value}`. Write: --every 10")
-    return str(int(value))
-
-
-def checked_codes(value: str) -> list[str]:
-    codes = [code.strip().upper() for code in value.split(",")]
-    unknown = [code for code in codes if code not in {rule.code for rule in RULES}]
-    if unknown:
-        raise UserError(
-            f"`--ignore` should hold codes of findings, as in `--ignore UN105`. Found `{unknown[0]}`. "
-            "List them with: unisono explain"
-        )
-    return codes
-
-
-def checked_command(command: Sequence[str]) -> tuple[str, ...]:
-    if not command:
-        raise UserError("`unisono run --` needs a command. Found none. Write: unisono run -- torchrun ... train.py")
-    if shutil.which(command[0]) is None:
-        raise UserError(
-            f"the command of `unisono run` should be a program on PATH. Found `{command[0]}`, which is not. "
-            "Check the spelling, or put `python` before a script."
-        )
-    return tuple(command)
-
-
-def checked_script(script: Sequence[str]) -> tuple[str, ...]:
-    if not script:
-        raise UserError(
-            "`unisono run` needs a command or a script. Found neither. Write: unisono run -- torchrun ... train.py"
-        )
-    if script[0] == "-m":
-        if len(script) == 1:
-            raise UserError("`-m` of `unisono run` needs a module. Found none. Write: unisono run -m pkg.train")
-        return tuple(script)
-    if not Path(script[0]).exists():
-        hint = f" A command belongs behind `--`: unisono run -- {script[0]} ..." if shutil.which(script[0]) else ""
-        raise UserError(
-            f"the script of `unisono run` should be a file. Found `{script[0]}`, which is not in {os.getcwd()}."
-            + (hint or " Check the path.")
-        )
-    return tuple(script)
 
 
 def python_command(script: Sequence[str]) -> tuple[str, ...]:
@@ -179,8 +53,9 @@ def prepare(request: Request, environment: Mapping[str, str]) -> dict[str, str]:
     prepared = dict(environment)
     if environment.get("UNISONO", "").lower() == "off":
         return prepared
-    for name, check in CHECKS.items():
-        if name not in request.options and (inherited := environment.get(VARIABLES[name])):
+    given = {VARIABLES[name] for name in request.options}
+    for variable, check in INHERITED.items():
+        if variable not in given and (inherited := environment.get(variable)):
             check(inherited)
     prepared["UNISONO_AUTO"] = "1"
     prepared["PYTHONPATH"] = with_startup(environment.get("PYTHONPATH", ""))

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from unisono.commands.run import Request, chosen_run_dir, parse, prepare, script_name
+from unisono.commands.run import chosen_run_dir, prepare, script_name
 from unisono.errors import UserError
 from unisono.report.findings import as_text
 from unisono.report.screen import colour, width
+from unisono.run_line import Request, parse
 from unisono.trial import Trial, try_out
 
 USAGE = """\
@@ -27,6 +28,9 @@ options:
   --every N    listen to gradients at every Nth step (default: chosen by cost)
   --weighting NAME[:OPTION=VALUE,...]
                steer: leave out workers that disagree, as in agreement:max_distance=0.95 (default: only listen)
+  --guard      skip steps that are not finite or extreme, on all workers (default: only listen)
+  --guard-file FILE
+               guard as a TOML file says
   -h, --help   show this text
 """
 STEPS = 100

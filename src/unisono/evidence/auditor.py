@@ -46,7 +46,7 @@ class Auditor:
 
     def state(self, optimizer: Any, part: int, parts: int) -> Print | None:
         """Of the optimizer's memory of these parameters; None where workers hold different shares of it by design."""
-        if is_sharded(optimizer) or _is_divided(optimizer):
+        if is_sharded(optimizer) or is_divided(optimizer):
             return None
         mine = self._part(part, parts)
         states = [optimizer.state.get(parameter, {}) for parameter in mine]
@@ -67,7 +67,7 @@ def is_sharded(optimizer: Any) -> bool:
     return any(cls.__name__ == "ZeroRedundancyOptimizer" for cls in type(optimizer).__mro__)
 
 
-def _is_divided(optimizer: Any) -> bool:
+def is_divided(optimizer: Any) -> bool:
     """Some parameters that have a gradient are remembered and others are not: workers may share that work."""
     reached = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     remembered = sum(bool(optimizer.state.get(parameter)) for parameter in reached)

@@ -21,9 +21,9 @@ from unisono.evidence.optimised import Optimised, describe
 from unisono.evidence.statement import Statement
 from unisono.evidence.streams import Snapshot, snapshot
 from unisono.fingerprints import fingerprint, hash_of
-from unisono.guard import guarded, shielded
 from unisono.integrations.wrapper import Wrapper
 from unisono.plan import Plan
+from unisono.shielding import guarded, shielded
 from unisono.taps import Listener
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"

@@ -1,5 +1,6 @@
 """What unisono writes down: frozen records of plain numbers, one per line of a run file."""
 
+from unisono.records._decision import DecisionRecord
 from unisono.records._evidence import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
 from unisono.records._lines import RECORD_TYPES, Record, from_line, to_line
 from unisono.records._run import (
@@ -23,6 +24,7 @@ __all__ = [
     "AttemptRecord",
     "BatchRecord",
     "CoverageRecord",
+    "DecisionRecord",
     "EndRecord",
     "FactsRecord",
     "FloatRows",

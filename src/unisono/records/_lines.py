@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias, cast, get_args
 
 from unisono._jsonform import Codec, Form, each
+from unisono.records._decision import DecisionRecord
 from unisono.records._evidence import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
 from unisono.records._run import (
     AttemptRecord,
@@ -32,6 +33,7 @@ Record: TypeAlias = (
     | CoverageRecord
     | StreamsRecord
     | BatchRecord
+    | DecisionRecord
     | NoteRecord
     | EndRecord
     | LocalStep

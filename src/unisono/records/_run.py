@@ -69,7 +69,7 @@ class StepRecord:
     time: float
     heard: bool = False
     skipped: bool = False
-    """No optimizer step was taken: by the loss scaler, by the user, or by steering, which then kept nobody."""
+    """No optimizer step was taken: by the loss scaler, the user, the guard, or steering, which then kept nobody."""
 
     skipped_W: tuple[bool | None, ...] = ()
     """Only where the workers disagree about it."""
@@ -213,7 +213,7 @@ class NoteRecord:
     text: str
     about: str = ""
     """`missing` (no sign of life), `unheard` (trains, but does not report), `returned`, `directions-lost`,
-    `directions-back`; `acted` when unisono guards."""
+    `directions-back`; `decisions-differ` where the workers do not hold the same decisions of the guard."""
 
     ranks: Ints = ()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from unisono.decision_text import Deeds, action_as_dict
 from unisono.diagnosis import Diagnosis
 from unisono.finding import SEVERITIES, Finding
 from unisono.report.lookthrough import Cover, look_through
@@ -26,6 +27,9 @@ class Checkup:
     muted: dict[str, int]
     differences: tuple[Difference, ...]
     unreadable_lines: int = 0
+    deeds: Deeds = field(default_factory=Deeds)
+    """What the guard did."""
+
     further_models: tuple[str, ...] = ()
     """Folders in the run's directory that hold runs of their own."""
 
@@ -69,6 +73,7 @@ class Checkup:
             "findings": [strict(finding.as_dict()) for finding in self.findings],
             "checks": self.checks,
             "muted": self.muted,
+            "actions": [strict(action_as_dict(one)) for one in self.deeds.newest],
             "unreadable_lines": self.unreadable_lines,
             "further_models": list(self.further_models),
         }
@@ -108,6 +113,7 @@ def conclude(diagnosis: Diagnosis, cover: Cover, models: tuple[str, ...] = ()) -
         checks=diagnosis.checks(),
         muted=diagnosis.muted(),
         differences=differences(diagnosis.scene),
+        deeds=diagnosis.scene.deeds,
         unreadable_lines=cover.unreadable_lines,
         further_models=models,
     )

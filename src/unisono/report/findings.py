@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import TypeAlias
 
+from unisono.decision_text import decision_line
 from unisono.finding import Finding
 from unisono.report.checkup import Checkup, count
 from unisono.report.preflight import Difference, ranges
@@ -22,6 +23,7 @@ REMEDIES_SHOWN = 3
 PLACES_SHOWN = 4
 NEEDS_SHOWN = 4
 VALUES_SHOWN = 8
+ACTIONS_SHOWN = 12
 
 
 def as_text(checkup: Checkup, width: int = 80, colour: bool = False) -> str:
@@ -30,6 +32,7 @@ def as_text(checkup: Checkup, width: int = 80, colour: bool = False) -> str:
     parts = [
         [paint(line, checkup.verdict) for line in lines_of(plain(checkup.verdict_text), width)],
         *_findings(checkup.findings, width, paint),
+        _actions(checkup, width),
         _table(checkup.differences, width, paint),
         _remarks(checkup, width),
     ]
@@ -95,6 +98,16 @@ def unchecked(checkup: Checkup) -> str:
     return f"{count(number, 'check')} not possible yet: {'; '.join(told)}"
 
 
+def action_lines(checkup: Checkup) -> list[str]:
+    """What the guard did, the newest last; empty where it did nothing."""
+    newest = list(checkup.deeds.newest)[-ACTIONS_SHOWN:]
+    if not newest:
+        return []
+    earlier = checkup.deeds.decided - len(newest)
+    cut = f", the last {len(newest)} of {checkup.deeds.decided:,} decisions" if earlier else ""
+    return [f"what the guard did{cut}", *(f"  {decision_line(record)}" for record in newest)]
+
+
 def asides(checkup: Checkup) -> list[str]:
     """What else a reader should know before believing the verdict."""
     told = []
@@ -133,6 +146,10 @@ def _rows(finding: Finding) -> list[tuple[str, str]]:
     if "symptoms" in finding.evidence:
         rows.append(("also", f"seen, and probably caused by this: {finding.evidence['symptoms']}"))
     return rows
+
+
+def _actions(checkup: Checkup, width: int) -> list[str]:
+    return [line for told in action_lines(checkup) for line in lines_of(plain(told), width, rest="    ")]
 
 
 def _table(rows: tuple[Difference, ...], width: int, paint: Paint) -> list[str]:

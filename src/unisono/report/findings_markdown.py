@@ -6,7 +6,7 @@ import re
 
 from unisono.finding import Finding
 from unisono.report.checkup import Checkup
-from unisono.report.findings import asides, likely, spoken_ranks, spoken_steps, unchecked
+from unisono.report.findings import action_lines, asides, likely, spoken_ranks, spoken_steps, unchecked
 from unisono.report.preflight import Difference
 from unisono.terminal import plain
 
@@ -16,6 +16,7 @@ def as_markdown(checkup: Checkup) -> str:
         f"### unisono: {escaped(checkup.verdict_text)}",
         f"Run {escaped(checkup.run)}, {checkup.steps:,} steps, {checkup.workers:,} workers.",
         *(_finding(finding) for finding in checkup.findings),
+        _actions(checkup),
         _table(checkup.differences),
         *(f"{escaped(text)}." for text in (*asides(checkup), unchecked(checkup)) if text),
     ]
@@ -47,6 +48,11 @@ def _evidence(finding: Finding) -> str:
         (name, f"{value:.6g}" if isinstance(value, float) else value) for name, value in finding.evidence.items()
     )
     return ", ".join(f"{name} {value}" for name, value in numbers)
+
+
+def _actions(checkup: Checkup) -> str:
+    head, *lines = action_lines(checkup) or [""]
+    return "\n".join([head.capitalize(), "", *(f"- {escaped(line.strip())}" for line in lines)]) if lines else ""
 
 
 def _table(rows: tuple[Difference, ...]) -> str:

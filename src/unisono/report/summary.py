@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from unisono.decision_text import Deeds
 from unisono.records import StepRecord
 from unisono.report.series import Series, sparkline
 from unisono.report.steering import Steering
@@ -21,7 +22,7 @@ class Summary:
         """
         self.workers = workers
         self.ranks = ranks or range(workers)
-        self.steering = Steering()
+        self.steering, self.deeds = Steering(), Deeds()
         self.steps = 0
         self.heard = 0
         self.skipped = 0
@@ -59,7 +60,8 @@ class Summary:
         ]
         if self.steering.steps:
             rows.append(f"  {'steering':<{NAME_WIDTH}} {self.steering.words(self.ranks)}")
-        return [self._headline(), *(row for row in rows if row)]
+        guarded = [f"the guard {self.deeds.words()}"] if self.deeds.decided else []
+        return [self._headline(), *(row for row in rows if row), *guarded]
 
     def _headline(self) -> str:
         parts = [f"{_count(self.steps, 'step')}, {_count(self.workers, 'worker')}, {_count(self.heard, 'step')} heard"]

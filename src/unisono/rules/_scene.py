@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.decision_text import Deeds
 from unisono.records import AttemptRecord, FactsRecord
 from unisono.rules._course import Course
 
@@ -23,6 +24,9 @@ class Scene:
         self.local_training = False
         """The job says, by torch's own tools for it, that its workers train on their own and then average weights."""
 
+        self.deeds = Deeds()
+        """What the guard has done."""
+
         self._facts: dict[str, FactsRecord] = {}
         self._loaders: dict[str | None, FactsRecord] = {}
         self._places: dict[int, str] = {}
@@ -34,6 +38,8 @@ class Scene:
             self.course.follow(record)
         elif record.kind == "attempt":
             self._begin(record)
+        elif record.kind == "decision":
+            self.deeds.add(record)
         elif record.kind == "facts":
             self._facts[record.topic] = record
             if record.topic == "model":

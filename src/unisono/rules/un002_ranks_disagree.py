@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.finding import SEVERITIES
-from unisono.records import AttemptRecord, FactsRecord, StepRecord
+from unisono.records import AttemptRecord, FactsRecord, NoteRecord, StepRecord
 from unisono.rules._rule import STATISTICAL, Rule
 from unisono.rules._scene import Scene, camps, disagree, each, minority, spoken, told
 
@@ -47,6 +47,7 @@ class RanksDisagree(Rule):
     needs = "the first report of every worker"
     causes = {
         "decision-on-one-rank": "a worker decided alone to skip or repeat a step, from its own loss or gradient",
+        "guards-differ": "the workers do not hold the same decisions of the guard",
         "model-differs": "the model was built or wrapped differently on some workers",
         "optimizer-class-differs": "the workers use different optimizers",
         "world-differs": "the workers were started with different world sizes",
@@ -57,6 +58,11 @@ class RanksDisagree(Rule):
             "decide on all ranks together: put the local decision into a tensor, call "
             "dist.all_reduce(flag, op=dist.ReduceOp.MAX) on every rank, and skip on every rank if it is not zero",
         ),
+        "guards-differ": (
+            "stop the job and start it again from a checkpoint that was taken before, for example by "
+            "`monitor.restore()`",
+            "guard with the same options and the same version of unisono on every rank",
+        ),
         "model-differs": ("build and wrap the model by the same code on every rank, without branches on the rank",),
         "optimizer-class-differs": ("build the same optimizer on every rank",),
         "world-differs": ("start all ranks by one launcher, with the same WORLD_SIZE",),
@@ -66,17 +72,30 @@ class RanksDisagree(Rule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_facts = False
+        self._lasting = False
+        """Nothing that is seen later in the attempt takes it back."""
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
-        self._by_facts = False
+        self._lasting = False
+
+    def on_note(self, record: NoteRecord, scene: Scene) -> None:
+        if record.about == "decisions-differ":
+            self._lasting = True
+            self.report(
+                record.step,
+                scene,
+                why=record.text,
+                causes={"guards-differ": 0.9},
+                ranks=[rank for rank in record.ranks if rank is not None],
+                about="decisions",
+            )
 
     def on_facts(self, record: FactsRecord, scene: Scene) -> None:
         differing = [name for name in GRAVITY.get(record.topic, ()) if disagree(record.differ.get(name, ()))]
         for name in differing:
-            self._by_facts = True
+            self._lasting = True
             self._tell_fact(record, name, scene)
-        if record.topic in GRAVITY and not self._by_facts:
+        if record.topic in GRAVITY and not self._lasting:
             self.passed(record.step)
 
     def _tell_fact(self, record: FactsRecord, name: str, scene: Scene) -> None:
@@ -100,7 +119,7 @@ class RanksDisagree(Rule):
             self._tell_skip(record, scene)
         elif disagree(record.passes_W) or disagree(record.updates_W):
             self._tell_count(record, scene)
-        elif record.heard and not self._by_facts:
+        elif record.heard and not self._lasting:
             self.passed(record.step)
 
     def _tell_skip(self, record: StepRecord, scene: Scene) -> None:

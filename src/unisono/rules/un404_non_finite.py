@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono.records import AttemptRecord, StepRecord
+from unisono.records import AttemptRecord, DecisionRecord, StepRecord
 from unisono.rules._rule import STATISTICAL, Rule
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._steered import are_left_out
@@ -43,17 +43,24 @@ class NonFinite(Rule):
     def __init__(self) -> None:
         super().__init__()
         self._length = self._longest = self._left_out = 0
+        self._skipped_by_guard: int | None = None
 
     def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
         self._length = 0
 
+    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+        if "skip" in record.action and not record.dry:
+            self._skipped_by_guard = record.step
+
     def on_step(self, record: StepRecord, scene: Scene) -> None:
-        if record.skipped or not record.finite_W:
+        guarded = record.step == self._skipped_by_guard
+        if not record.finite_W or (record.skipped and not guarded):
             return
         bad = [worker for worker, finite in enumerate(record.finite_W) if finite is False]
-        if bad and are_left_out(record, bad):
-            self._length = 0
-            self._tell_left_out(record, scene, bad)
+        if bad and guarded:
+            self._tell_kept_away(record, scene, bad, "the guard skipped the step, so that nobody took it")
+        elif bad and are_left_out(record, bad):
+            self._tell_kept_away(record, scene, bad, "steering left it out, so that it reached nobody else")
         elif bad:
             self._length += 1
             self._longest = max(self._longest, self._length)
@@ -86,16 +93,17 @@ class NonFinite(Rule):
             evidence={"non_finite_steps": self._longest},
         )
 
-    def _tell_left_out(self, record: StepRecord, scene: Scene, bad: list[int]) -> None:
+    def _tell_kept_away(self, record: StepRecord, scene: Scene, bad: list[int], how: str) -> None:
+        self._length = 0
         self._left_out += 1
         count = f", the last of {self._left_out} such steps" if self._left_out > 1 else ""
+        named = spoken(scene.ranks(bad)) if True in record.finite_W else "all workers"
         self.report(
             record.step,
             scene,
-            why=f"the gradient of {spoken(scene.ranks(bad))} was not finite at step {record.step}{count}; "
-            "steering left it out, so that it reached nobody else",
-            causes=OF_ONE,
-            workers=bad,
+            why=f"the gradient of {named} was not finite at step {record.step}{count}; {how}",
+            causes=OF_ONE if True in record.finite_W else {"learning-rate": 0.7, "overflow": 0.5},
+            workers=bad if True in record.finite_W else [],
             severity="warning",
             evidence={"left_out_steps": self._left_out},
             about="left out",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from unisono.records import NoteRecord
+from unisono.decision_text import ranks_of
+from unisono.records import DecisionRecord
 from unisono.rules._rule import Rule
 from unisono.rules._scene import Scene
 
@@ -13,8 +14,9 @@ class GuardActed(Rule):
     code, slug, severity = "UN602", "guard-acted", "info"
     source = "gradient norm manual, sections 3 and 4"
     meaning = (
-        "The guard skipped, clipped, reset, synchronised or rolled back, as it was asked to. Nothing needs to be done "
-        "about a single act; many of them point to a fault that should be found."
+        "The guard skipped a step, clipped, reset the momentum, made replicas equal again, rolled back or stopped the "
+        "job, as it was asked to, at the same step on all workers. What a dry run would have done is told too. Nothing "
+        "needs to be done about a single act; many of them point to a fault that should be found."
     )
     needs = "a guard, which is off unless asked for"
     causes = {"guarded-step": "a step met a condition of the guard"}
@@ -24,19 +26,13 @@ class GuardActed(Rule):
         )
     }
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._acts = 0
-
-    def on_note(self, record: NoteRecord, scene: Scene) -> None:
-        if record.about != "acted":
-            return
-        self._acts += 1
+    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+        last = "the last time " if scene.deeds.decided > 1 else ""
         self.report(
             record.step,
             scene,
-            why=record.text,
+            why=f"the guard {scene.deeds.words()}; {last}because {record.reason}",
             causes={"guarded-step": 0.9},
-            ranks=[rank for rank in record.ranks if rank is not None],
-            evidence={"acts": self._acts},
+            ranks=ranks_of(record),
+            evidence=scene.deeds.counts(),
         )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NoReturn
 
-import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.console import Console
 from unisono.groups import canonical_name
+from unisono.handshake import check_same
 from unisono.integrations.wrapper import Wrapper
 from unisono.steering.exact_route import ExactRoute
 from unisono.steering.helm import Helm, steering_of, unisono_steering
@@ -26,12 +23,6 @@ from unisono.steering.steering import Steering
 from unisono.weighting_text import GRAMS, SCOPES, VARIABLE, asked
 from unisono.weightings import Weighting
 from unisono.weightings.weighting import damping_of, window_of
-
-dist: Any = torch.distributed  # its stores are not in its annotations
-PATIENCE = 60.0
-"""Seconds within which all workers should have asked for steering."""
-
-_steered_by_group: Counter[tuple[int, ...]] = Counter()
 
 
 @dataclass(frozen=True)
@@ -116,7 +107,7 @@ def _steering(model: DistributedDataParallel, ranks: list[int], course: Course, 
     named_parameters = _in_buckets(model)
     meeting = Meeting(model.process_group, named_parameters[0][1].device)
     _check_slot(model)
-    _check_same(course, [name for name, _ in named_parameters], meeting, ranks)
+    check_same("steering", _wanted(course, [name for name, _ in named_parameters]), meeting.rank, ranks)
     route: ExactRoute | SketchRoute
     if course.gram == "exact":
         route = ExactRoute(meeting)
@@ -156,35 +147,11 @@ def _taken(found: str) -> ValueError:
     )
 
 
-def _check_same(course: Course, names: Sequence[str], meeting: Meeting, ranks: list[int]) -> None:
-    """Through the job's store: workers that steer differently, or not at all, would wait for each other in vain."""
-    group = tuple(ranks)
-    store = dist.PrefixStore(
-        f"unisono-steering/{'-'.join(map(str, ranks))}/{_steered_by_group[group]}",
-        dist.distributed_c10d._get_default_store(),
-    )
-    _steered_by_group[group] += 1
+def _wanted(course: Course, names: Sequence[str]) -> str:
     weighting = repr(course.weighting) if isinstance(course.weighting, Weighting) else ""
     # Functions have an address, which is another one on every worker.
     weighting = re.sub(r" at 0x[0-9a-f]+", "", weighting)
-    wanted = repr((weighting, course.gram, course.scope, course.window, course.damping, list(names)))
-    mine = hashlib.blake2b(wanted.encode(), digest_size=16).hexdigest().encode()
-    store.set(str(meeting.rank), mine)
-    keys = [str(rank) for rank in range(meeting.world)]
-    try:
-        store.wait(keys, timedelta(seconds=PATIENCE))
-    except RuntimeError as error:
-        missing = [str(rank) for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
-        raise ValueError(
-            f"Every worker should ask for steering. Found nothing of it from rank {', '.join(missing[:8])} in "
-            f"{PATIENCE:.0f} s. Call attach with the same arguments on every rank."
-        ) from error
-    others = [rank for rank, key in zip(ranks, keys, strict=True) if store.get(key) != mine]
-    if others:
-        raise ValueError(
-            f"Every worker should steer the same way. Found other settings or parameters on rank {others[0]} than on "
-            f"rank {ranks[meeting.rank]}. Call attach with the same arguments on every rank."
-        )
+    return repr((weighting, course.gram, course.scope, course.window, course.damping, list(names)))
 
 
 def _silence(text: str) -> None:

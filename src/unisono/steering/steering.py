@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono import taps
+from unisono.actions.skip import Skipping
+from unisono.remembered_buffers import RememberedBuffers
 from unisono.signals import Steered
-from unisono.steering.buffers import RememberedBuffers
 from unisono.steering.exact_route import ExactRoute
 from unisono.steering.meeting import Meeting
 from unisono.steering.sketch_route import SketchRoute
-from unisono.steering.skipping import Skipping
 from unisono.steering.tally import Tally
 from unisono.weightings import Weighting
 from unisono.weightings.consensus import distances
@@ -88,7 +88,7 @@ class Steering(taps.Listener):
         self._refuse_what_cannot_be(bucket)
         if self._tally.empty and not self._waiting:
             self.skipped = False
-            self._skipping.pass_begins()
+            self._skipping.pass_begins(afresh=True)
         buffer_N, parameters = bucket.buffer(), bucket.parameters()
         devices = [buffer_N.device] if buffer_N.is_cuda else None
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)

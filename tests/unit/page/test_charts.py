@@ -161,3 +161,48 @@ def test_the_first_run_is_dashed_and_the_second_is_not():
     assert drawn[(3.0, 4.0)] == []
     assert overlay.caption() == "First run: from 1 to 2. Second run: from 3 to 4."
     assert overlay.table().rows[0] == ["at first", "1", "3"]
+
+
+def guarded(*acts):
+    return told(invented.header(), invented.attempt(4), *invented.steps(4, 100), *acts)
+
+
+def test_acts_of_the_guard_are_marked_at_their_steps():
+    story = guarded(
+        invented.decision(20),
+        invented.decision(60, "reset-momentum, skip", "x" * 1_000, dry=True),
+        invented.decision(80, "levitate"),
+    )
+    columns = CHARTS["actions"].data(story)["actions"]
+    assert columns["step"] == [20, 60, 60, 80]
+    assert columns["row"] == ["skip", "reset", "skip", "other"]
+    assert columns["fill"] == [1.0, 0.0, 0.0, 1.0]
+    assert columns["what"][1] == "would have reset the momentum and skipped on all workers"
+    assert len(columns["why"][1]) == 160
+    assert CHARTS["actions"].look(story) == ("skip", "reset", "other")
+    assert CHARTS["loss"].data(story)["acts"] == {"step": [20, 80]}
+    assert "Hollow" in CHARTS["actions"].caption(story)
+    assert "Dotted upright lines: the guard acted." in CHARTS["loss"].caption(story)
+
+
+def test_steps_that_were_rolled_back_are_shaded():
+    story = guarded(
+        invented.decision(80, "roll-back, skip", to_step=50), invented.decision(90, "roll-back", to_step=60, dry=True)
+    )
+    undone = CHARTS["norm"].data(story)["undone"]
+    assert (undone["left"], undone["right"], undone["row"]) == ([50.5], [80.5], ["roll-back"])
+    assert "Shaded: steps that were rolled back." in CHARTS["norm"].caption(story)
+
+
+def test_a_run_without_a_guard_has_no_marks():
+    story = guarded()
+    assert not CHARTS["actions"].is_there(story)
+    assert CHARTS["loss"].data(story)["acts"] == {"step": []}
+    assert "guard" not in CHARTS["loss"].caption(story)
+
+
+def test_acts_at_steps_that_were_trained_again_are_listed_but_not_marked():
+    again = invented.attempt(4, number=2, first_step=50), *invented.steps(4, 50, first=50, number=2)
+    story = guarded(invented.decision(20), invented.decision(60), *again, invented.decision(55, attempt=2))
+    assert [act.step for act in story.acts] == [20, 55]
+    assert [act.step for act in story.deeds.newest] == [20, 60, 55]

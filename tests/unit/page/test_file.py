@@ -97,10 +97,19 @@ def test_a_killed_run_is_told_from_one_that_ended(tmp_path):
 
 
 def test_actions_are_listed(tmp_path):
-    acted = invented.note(7, "skipped the step on all ranks", "acted", (2,))
+    acted = invented.decision(7, ranks=(2,), evidence={"norm ratio": 12.345}, row="non-finite", outcome="an outcome")
     html = page(tmp_path, invented.header(), invented.attempt(4), *invented.steps(4, 20), acted)
-    assert "skipped the step on all ranks" in html
+    cells = ("7", "skipped on all workers", "2", "rank 1&#x27;s loss is not finite", "norm ratio 12.35", "an outcome")
+    assert "".join(f"<td>{cell}</td>" for cell in (*cells, "non-finite", "1-7-1")) in html
+    assert "The guard acted once: 1 step skipped (step 7)." in html
     assert "unisono only listened" not in html
+
+
+def test_steps_that_the_guard_skipped_are_not_the_scripts(tmp_path):
+    skipped = invented.steps(4, 20, skipped_steps=lambda step: 3)
+    acted = invented.decision(7), invented.decision(9, "roll-back, skip"), invented.decision(11, dry=True)
+    html = page(tmp_path, invented.header(), invented.attempt(4), *skipped, *acted)
+    assert "The script or its loss scaler skipped 1 step." in html
 
 
 def test_a_run_that_was_steered_says_so(tmp_path):
@@ -136,7 +145,7 @@ def test_markup_in_names_stays_text(tmp_path, field):
         invented.header(named["run"], named["script"]),
         invented.attempt(4, host=named["host"], groups=(named["group"], *invented.GROUPS[1:])),
         *invented.steps(4, 40),
-        invented.note(3, named["note"], "acted", (1,)),
+        invented.decision(3, named["note"], named["note"], row=named["note"], outcome=named["note"]),
     )
     tags = [tag for tag, _ in elements(html)]
     assert "img" not in tags

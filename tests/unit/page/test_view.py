@@ -70,3 +70,15 @@ def test_the_shell_loads_only_what_the_server_has():
         assert f'"/static/{name}"' in page
     assert "a &lt;b&gt;" in page
     assert 'data-state="/run/0/state"' in page
+
+
+def test_an_act_of_the_guard_brings_its_lane_and_the_next_only_its_columns(view):
+    have = view.state("")["drawn"]["structure"]
+    view.see(invented.decision(40))
+    state = view.state(have)
+    assert "chart-actions" in state["slots"]["slot-time-lines"]
+    assert "skipped on all workers" in state["slots"]["slot-actions"]
+    view.see(invented.decision(50))
+    state = view.state(state["drawn"]["structure"])
+    assert "docs" not in state["drawn"]
+    assert "steps 40 and 50" in state["slots"]["caption-actions"]

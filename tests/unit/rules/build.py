@@ -3,6 +3,7 @@
 from unisono.records import (
     AttemptRecord,
     CoverageRecord,
+    DecisionRecord,
     FactsRecord,
     NoteRecord,
     ReplicasRecord,
@@ -78,6 +79,10 @@ def streams(at, *consumed, **same):
 
 def note(about, *ranks, at=5, text="a note"):
     return NoteRecord(attempt=1, step=at, time=0.0, text=text, about=about, ranks=ranks)
+
+
+def decision(action="skip", *ranks, at=5, reason="rank 2's loss is not finite", **fields):
+    return DecisionRecord(1, at, 0.0, f"1-{at}-1", action, reason, ranks=ranks, **fields)
 
 
 def watch(rule_class, *records, world=4):

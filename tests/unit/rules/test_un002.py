@@ -1,7 +1,7 @@
 import pytest
 
 from unisono.rules.un002_ranks_disagree import RanksDisagree
-from unit.rules.build import checks, facts, judge, step
+from unit.rules.build import checks, facts, judge, note, step
 
 
 def test_a_rank_that_skips_alone():
@@ -85,3 +85,14 @@ def test_resolves_when_all_count_alike_again():
 
 def test_facts_that_agree_count_as_a_check():
     assert checks(RanksDisagree, facts("model", same={"structure": "a"}), facts("loader")) == 1
+
+
+def test_guards_that_hold_different_decisions():
+    said = note("decisions-differ", 3, at=9, text="rank 3 holds other decisions than the first worker")
+    found = judge(RanksDisagree, said, *map(step, range(10, 20)))
+    assert (found.severity, found.ranks, found.first_step, found.state) == ("critical", (3,), 9, "open")
+    assert (found.why, found.causes[0].slug) == (said.text, "guards-differ")
+
+
+def test_other_notes_are_no_disagreement():
+    assert judge(RanksDisagree, note("missing", 3)) is None

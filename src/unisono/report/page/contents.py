@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unisono.report.page.charts.actions_lane import ActionsLane
 from unisono.report.page.charts.frame import Chart
 from unisono.report.page.charts.lane import FindingsLane
 from unisono.report.page.charts.line_chart import LineChart
@@ -15,6 +16,7 @@ EXTREMES = "Line: mean over a stretch of steps. Band: the smallest and the large
 
 TIME_LINES: tuple[Chart, ...] = (
     FindingsLane(),
+    ActionsLane(),
     LineChart("loss", "Loss", f"{BAND}"),
     LineChart("loss_std", "Loss dispersion", f"How far the workers' losses lie apart (standard deviation). {EXTREMES}"),
     LineChart(

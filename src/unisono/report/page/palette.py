@@ -11,6 +11,7 @@ SEVERITY = {"critical": "#c62828", "warning": "#e69f00", "info": "#5b8db8"}
 UNKNOWN = "#a0a0a0"
 NOT_FINITE = "#000000"
 MARK = "#cc3399"
+ACTION = "#009e73"
 
 MORE_IS_ORANGE: tuple[str, ...] = tuple(diverging_palette(Blues256, Oranges256, 255))
 """Dark blue, white at zero, dark orange."""

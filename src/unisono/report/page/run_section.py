@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from unisono.records import AttemptRecord
+from unisono.decision_text import deed, ranks_of
+from unisono.records import AttemptRecord, DecisionRecord
 from unisono.report.catalogue import rule_named
 from unisono.report.checkup import count
 from unisono.report.page.html import Html, definitions, details, table, text
@@ -16,19 +17,30 @@ PLACES_SHOWN = 64
 
 
 def actions(story: Story) -> Html:
-    by_script = max(0, story.skipped - story.steering.skipped)
+    by_script = max(0, story.skipped - story.steering.skipped - story.skipped_by_guard)
     skipped = f"<p>The script or its loss scaler skipped {count(by_script, 'step')}.</p>" if by_script else ""
     if story.steering.steps:
         skipped = f"<p>unisono steered: {text(story.steering.words(story.ranks))}.</p>{skipped}"
-    elif not story.actions:
+    elif not story.deeds.decided:
         return f"<p>unisono only listened: it changed nothing in this run.</p>{skipped}"
-    if not story.actions:
-        return skipped
+    return _guarded(story) + skipped
+
+
+def _guarded(story: Story) -> Html:
+    deeds = story.deeds
+    if not deeds.decided:
+        return ""
     rows = [
-        [f"{note.step:,}", ranges([rank for rank in note.ranks if rank is not None]), note.text]
-        for note in story.actions
+        [f"{one.step:,}", deed(one), ranges(ranks_of(one)), one.reason, _numbers(one), one.outcome, one.row, one.id]
+        for one in deeds.newest
     ]
-    return table(("step", "ranks", "what was done"), rows, "Actions taken") + skipped
+    newest = f" (the newest {len(rows)})" if deeds.decided > len(rows) else ""
+    head = ("step", "what was done", "because of ranks", "why", "evidence", "what came of it", "rule", "decision")
+    return f"<p>The guard {text(deeds.words())}.</p>" + table(head, rows, f"What the guard did{newest}")
+
+
+def _numbers(record: DecisionRecord) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in record.evidence.items())
 
 
 def scaling(story: Story) -> Html:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from os import PathLike
 
+from unisono.decision_text import KEPT, Deeds, actions_of
 from unisono.diagnosis import Diagnosis
 from unisono.finding import Finding
-from unisono.records import AttemptRecord, EndRecord, NoteRecord, Record, RunRecord, StepRecord
+from unisono.records import AttemptRecord, DecisionRecord, EndRecord, Record, RunRecord, StepRecord
 from unisono.report.checkup import Checkup, conclude, further_models
 from unisono.report.lookthrough import Cover, look_through
 from unisono.report.lost_work import Loss, Timesheet, lost_work
@@ -16,8 +16,6 @@ from unisono.report.page.snapshots import Snapshots
 from unisono.report.page.timeline import Timeline
 from unisono.report.scaling import Outlook, Readings, outlook
 from unisono.report.steering import Steering
-
-NOTES_KEPT = 200
 
 
 class Story:
@@ -29,13 +27,15 @@ class Story:
         self.cover = Cover("", "", None, 0)
         self.attempt: AttemptRecord | None = None
         self.attempts = 0
-        self.actions: deque[NoteRecord] = deque(maxlen=NOTES_KEPT)
+        self.acts: list[DecisionRecord] = []
+        """What the guard did at steps whose place no later attempt has taken."""
+
         self.end: EndRecord | None = None
         """Of the newest attempt; `None` while it goes on, or when it was killed."""
 
-        self.heard = self.skipped = 0
+        self.heard = self.skipped = self.skipped_by_guard = 0
         self.steering = Steering()
-        """Of the newest attempt, as `skipped` is."""
+        """Of the newest attempt, as what is skipped is."""
 
         self.listening_cost: float | None = None
         self.began: float | None = None
@@ -44,6 +44,7 @@ class Story:
 
         self.further_models: tuple[str, ...] = ()
         self._checkup: Checkup | None = None
+        self._attempt_of_steps: int | None = None
 
     def see(self, record: Record) -> None:
         self._checkup = None
@@ -52,14 +53,14 @@ class Story:
             self._see_step(record)
         elif isinstance(record, AttemptRecord):
             self.attempt, self.attempts, self.end = record, self.attempts + 1, None
-            self.skipped, self.steering = 0, Steering()
+            self.skipped, self.skipped_by_guard, self.steering = 0, 0, Steering()
         elif isinstance(record, RunRecord):
             self.run = self.run or record
             self.cover = Cover(self.run.run, self.run.script, self.run.time, 0)
         elif isinstance(record, EndRecord):
             self.end = record
-        elif isinstance(record, NoteRecord) and record.about == "acted":
-            self.actions.append(record)
+        elif isinstance(record, DecisionRecord):
+            self._see_decision(record)
         self._tell_time(getattr(record, "time", 0.0))
 
     def checkup(self) -> Checkup:
@@ -72,6 +73,11 @@ class Story:
 
     def losses(self) -> list[Loss]:
         return lost_work(self.checkup().findings, self.times)
+
+    @property
+    def deeds(self) -> Deeds:
+        """What the guard did in the whole run."""
+        return self.diagnosis.scene.deeds
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -91,6 +97,9 @@ class Story:
         return [row for row, rank in enumerate(self.ranks) if rank in set(ranks)]
 
     def _see_step(self, record: StepRecord) -> None:
+        if record.attempt != self._attempt_of_steps:
+            self._attempt_of_steps = record.attempt
+            self.acts = [act for act in self.acts if act.attempt == record.attempt or act.step < record.step]
         self.readings.see(record)
         self.times.see(record)
         self.timeline.see(record)
@@ -100,6 +109,10 @@ class Story:
         self.steering.add(record)
         if record.listening_cost is not None:
             self.listening_cost = record.listening_cost
+
+    def _see_decision(self, record: DecisionRecord) -> None:
+        self.acts = [*self.acts[-KEPT + 1 :], record]
+        self.skipped_by_guard += not record.dry and "skip" in actions_of(record)
 
     def _tell_time(self, time: float) -> None:
         if time > 0:

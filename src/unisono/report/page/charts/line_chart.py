@@ -10,6 +10,7 @@ from bokeh.models import Range1d
 from bokeh.plotting import figure
 
 from unisono.report.checkup import count
+from unisono.report.page.charts.actions_lane import caption_of_marks, mark_acts, shared_columns
 from unisono.report.page.charts.frame import Chart, Columns, Sources, Table, hover, spoken, time_figure
 from unisono.report.page.lines import Line
 from unisono.report.page.palette import BLUE, ORANGE
@@ -38,7 +39,7 @@ class LineChart(Chart):
         return not story.timeline.line(self.name).is_empty
 
     def data(self, story: Story) -> dict[str, Columns]:
-        found = {self.name: _columns(story.timeline.line(self.name))}
+        found = {self.name: _columns(story.timeline.line(self.name)), **shared_columns(story)}
         if self.expected is not None:
             found[f"{self.name}-expected"] = _columns(story.timeline.line(self.expected))
         return found
@@ -62,6 +63,7 @@ class LineChart(Chart):
             ("largest", "@high{%.4g}"),
         ]
         plot.add_tools(hover(rows, mode="vline", renderers=[line]))
+        mark_acts(plot, sources)
         top = self.until(story)
         if top is not None:
             plot.y_range = Range1d(0, top * 1.05)
@@ -75,6 +77,7 @@ class LineChart(Chart):
         broken = f" At {count(line.broken, 'step')} it was no finite number." if line.broken else ""
         return (
             f"{self.says} The line goes from {first} to {last}; all values lie between {low} and {high}.{broken}{axis}"
+            f"{caption_of_marks(story)}"
         )
 
     def table(self, story: Story) -> Table:

@@ -1,4 +1,7 @@
-"""Keeps gradients that nobody counts for from the optimizer: zeros would still move weights, by momentum and decay."""
+"""Skips a step: gradients that should not count are kept from the optimizer.
+
+Zeros would still move weights, by momentum and by decay. Without a gradient an optimizer passes a parameter over.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,24 @@ from torch import Tensor
 
 class Skipping:
     def __init__(self) -> None:
-        self._silenced: set[int] = set()
+        self._silenced: dict[int, Tensor] = {}
         self._stepping: dict[int, list[Tensor]] = {}
         """Parameters of the optimizers that have begun a step and not ended it."""
 
         self._taken: list[tuple[Tensor, Tensor]] = []
 
     def silence(self, parameters: Iterable[Tensor]) -> None:
-        self._silenced |= {id(parameter) for parameter in parameters}
+        self._silenced |= {id(parameter): parameter for parameter in parameters}
 
-    def pass_begins(self) -> None:
-        self._silenced = set()
+    def let_speak(self, parameters: Iterable[Tensor]) -> None:
+        """Their gradients are gone; what comes next is heard again."""
+        for parameter in parameters:
+            self._silenced.pop(id(parameter), None)
+
+    def pass_begins(self, afresh: bool) -> None:
+        """:param afresh: What was silenced does not matter any more, even where gradients add up."""
+        gone = [one for one in self._silenced.values() if afresh or one.grad is None]
+        self.let_speak(gone)
 
     def optimizer_begins(self, parameters: list[Tensor], optimizer: object) -> None:
         self._stepping[id(optimizer)] = parameters
@@ -42,8 +52,6 @@ class Skipping:
 
     def _take_away(self, parameters: list[Tensor]) -> None:
         for parameter in parameters:
-            if id(parameter) in self._silenced:
-                self._silenced.discard(id(parameter))
-                if parameter.grad is not None:
-                    self._taken.append((parameter, parameter.grad))
-                    parameter.grad = None
+            if self._silenced.pop(id(parameter), None) is not None and parameter.grad is not None:
+                self._taken.append((parameter, parameter.grad))
+                parameter.grad = None

@@ -1,0 +1,80 @@
+"""The first worker's judgement: what the workers said, against what was usual of late, through the policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from unisono.finding import Finding
+from unisono.guard_options import Guard
+from unisono.guarding.word import ENDINGS, Verdict, Word
+from unisono.policy import Decision, Policy
+from unisono.situation import Situation, Watch
+
+
+class Assessor:
+    def __init__(
+        self, ranks: Sequence[int], options: Guard, policy: Policy, findings: Callable[[], Sequence[Finding]]
+    ) -> None:
+        self.apart: tuple[int, ...] = ()
+        """Ranks whose decisions so far are not the first worker's."""
+
+        self._ranks, self._options, self._policy, self._findings = tuple(ranks), options, policy, findings
+        self._watches: dict[int, Watch] = {}
+        """Each synchronised pass of a step has its own past."""
+
+        self._checked: int | None = None
+        self._agreed = -1
+
+    def consider(self, words: Sequence[Word], nth: int) -> Verdict:
+        """:param nth: Which synchronised pass of its step this is."""
+        step = words[0].step
+        named = zip(self._ranks, words, strict=True)
+        self.apart = tuple(rank for rank, word in named if word.chain != words[0].chain)
+        leaving = any(word.leaving for word in words)
+        if leaving or self.apart:
+            return Verdict(step, quiet=False, ends=ENDINGS[1] if leaving else ENDINGS[2])
+        watch = self._watches.setdefault(nth, Watch(len(self._ranks), self._ranks))
+        held = sorted(set.intersection(*(set(word.held) for word in words)))
+        situation = self._situation(step, words, watch, held)
+        spike = self._options.spike(situation)
+        decision = self._policy.decide(situation)
+        watch.learn(situation, spike)
+        if decision is not None and "resync" in decision.actions:
+            self._checked = step
+        return Verdict(
+            step,
+            quiet=spike is None and not _grave(decision),
+            agreed=self._newly_agreed(held),
+            decision=b"" if decision is None else decision.to_json().encode(),
+        )
+
+    def charge(self, decision: Decision) -> None:
+        """What was not counted beforehand turned out to be needed."""
+        self._policy.charge(decision.step)
+
+    def _situation(self, step: int, words: Sequence[Word], watch: Watch, held: list[int]) -> Situation:
+        squares = [word.share_square for word in words]
+        known = [square for square in squares if square is not None]
+        self._checked = step if self._checked is None else self._checked
+        return watch.situation(
+            step,
+            [word.loss for word in words],
+            [word.finite for word in words],
+            math.sqrt(sum(known)) or None if len(known) == len(squares) else None,
+            scaled=any(word.scaled for word in words),
+            findings=[finding for finding in self._findings() if finding.state == "open"],
+            restorable=held,
+            since_check=step - self._checked,
+        )
+
+    def _newly_agreed(self, held: list[int]) -> int | None:
+        if not held or held[-1] <= self._agreed:
+            return None
+        self._agreed = held[-1]
+        return self._agreed
+
+
+def _grave(decision: Decision | None) -> bool:
+    """Whether a checkpoint taken now should not be trusted."""
+    return decision is not None and decision.counted

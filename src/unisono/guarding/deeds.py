@@ -1,0 +1,129 @@
+"""Carries out what was decided, on this worker, while all others do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unisono.actions.clip import clip
+from unisono.actions.reseed import reseed
+from unisono.actions.reset_momentum import reset_momentum
+from unisono.actions.resync import resync
+from unisono.actions.skip import Skipping
+from unisono.checkpoints import Shelf, Snapshot, capture, put_back
+from unisono.guarding.council import Council
+from unisono.guarding.holdings import Holdings
+from unisono.guarding.restoring import WHOLE_STEP
+from unisono.policy import Decision
+from unisono.remembered_buffers import RememberedBuffers
+
+NOTHING = "all workers hold the same"
+
+
+class Deeds:
+    def __init__(
+        self,
+        council: Council,
+        ranks: list[int],
+        holdings: Holdings,
+        shelf: Shelf | None,
+        every: int,
+        callbacks: Mapping[str, Callable[[Decision], Any]],
+        halt: Callable[[], None],
+    ) -> None:
+        self.skipped = False
+        """The newest synchronised pass is to leave no trace."""
+
+        self.overwritten: list[int] = []
+        """Ranks that the last resync made equal to the others."""
+
+        self.skipping = Skipping()
+        self.buffers = RememberedBuffers()
+        self.shelf = shelf
+        self._council, self._ranks, self._holdings = council, ranks, holdings
+        self._every, self._callbacks, self._halt = every, callbacks, halt
+        self._target: int | None = None
+        """The checkpoint to go back to when the step is over."""
+
+        self._by_name: dict[str, Callable[[Decision], str]] = {
+            "skip": self._skip,
+            "clip": self._clip,
+            "reset-momentum": self._reset_momentum,
+            "resync": self._resync,
+            "roll-back": self._roll_back,
+            "reseed": self._reseed,
+            "callback": self._call_back,
+            "halt": self._stop,
+        }
+
+    def carry_out(self, decision: Decision) -> str:
+        """What came of it, in words. A halt does not return."""
+        outcomes = [self._by_name[action](decision) for action in decision.actions]
+        return "; ".join(outcome for outcome in outcomes if outcome)
+
+    def _skip(self, decision: Decision) -> str:
+        self.skipped = True
+        self.skipping.silence(self._holdings.parameters)
+        self.buffers.put_back()
+        return ""
+
+    def _clip(self, decision: Decision) -> str:
+        clip(self._holdings.parameters, 1.0 if decision.argument is None else decision.argument)
+        return ""
+
+    def _reset_momentum(self, decision: Decision) -> str:
+        reset_momentum(self._holdings.optimizers)
+        return ""
+
+    def _resync(self, decision: Decision) -> str:
+        if self._council.group is None:
+            return NOTHING
+        # Statistics that each worker keeps for itself are no fault, unless they were found to be one.
+        done = resync(self._council.group, self._holdings.model, self._holdings.optimizers, buffers=decision.counted)
+        self.overwritten = sorted({self._ranks[each.worker] for each in done.overwritten})
+        return done.sentence(self._ranks) if done.overwritten else NOTHING
+
+    def _roll_back(self, decision: Decision) -> str:
+        self._target = _checkpoint(decision)
+        return ""
+
+    def _reseed(self, decision: Decision) -> str:
+        reseed(decision.step, self._council.rank)
+        return ""
+
+    def _call_back(self, decision: Decision) -> str:
+        self._callbacks[decision.row](decision)
+        return ""
+
+    def _stop(self, decision: Decision) -> str:
+        self._halt()
+        return ""
+
+    @property
+    def going_back(self) -> bool:
+        return self._target is not None
+
+    def step_over(self, step: int, said: bool) -> None:
+        """Checkpoints are taken and put back at the same point of a step, so that a replay is exact.
+
+        :param said: The script has said so: nothing of the step is still to come, as a scheduler's step would be.
+        """
+        if self.shelf is None:
+            return
+        if self._target is not None:
+            target, self._target = self._target, None
+            self._go_back(self.shelf, target)
+        elif not self.skipped and step % self._every == 0 and self.shelf.has_room():
+            content = self.shelf.captures
+            snapshot = capture(self._holdings.subject(), step) if content else Snapshot(step)
+            snapshot.own[WHOLE_STEP] = said
+            self.shelf.keep(snapshot)
+
+    def _go_back(self, shelf: Shelf, target: int) -> None:
+        snapshot = shelf.fetch(target)
+        if shelf.captures:
+            put_back(self._holdings.subject(), snapshot)
+
+
+def _checkpoint(decision: Decision) -> int | None:
+    return None if decision.argument is None else int(decision.argument)

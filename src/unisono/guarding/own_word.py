@@ -1,0 +1,102 @@
+"""What this worker knows of its own pass: loss, whether all is finite, and its share of the averaged gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unisono.deferred import plain, sum_of
+from unisono.gradient_hooks import GradientHooks
+from unisono.guarding.word import Word
+from unisono.losses import StepLoss
+from unisono.shares import even_share
+from unisono.sketch import measure_norm
+
+
+class OwnWord:
+    def __init__(self, parameters: Sequence[Any], rank: int, world: int) -> None:
+        self._loss = StepLoss(_silence)
+        self._hooks = GradientHooks(list(parameters), self._arrived, self._arrived)
+        # Everywhere: with parts of a model unused, no few parameters are reached on all workers.
+        self._hooks.listen_to_all()
+        self._share = [parameters[index] for index in even_share([one.numel() for one in parameters], rank, world)]
+        self._witness: float | Tensor | None = None
+        self._scale: float | Tensor | None = None
+
+    def record_loss(self, loss: Any) -> None:
+        self._loss.record(loss)
+
+    def loss_scaled(self, scaled: Any, scaler: Any, losses: Any) -> None:
+        current = getattr(scaler, "_get_scale_async", scaler.get_scale)()
+        self._loss.scaled_by(scaled, plain(current) if isinstance(current, Tensor) else current, losses)
+
+    def step_over(self) -> None:
+        self._loss.reset()
+        self._witness = self._scale = None
+
+    def gradients_dropped(self) -> None:
+        self._loss.forget_passes()
+        self._witness = self._scale = None
+
+    def pass_begins(self, roots: Any, grad_tensors: Any) -> None:
+        self._hooks.fired.clear()
+        self._loss.propose(roots, grad_tensors)
+
+    def _arrived(self, index: int, parameter: Tensor) -> None:
+        self._hooks.count(index)
+        if index == self._hooks.witness and parameter.grad is not None:
+            self._witness = sum_of(parameter.grad)
+
+    def pass_was_ours(self) -> bool:
+        if not self._hooks.fired:
+            return False
+        self._hooks.as_usual()
+        self._hooks.listen_to_all()
+        self._loss.accept()
+        if self._loss.scale is not None:
+            self._scale = self._loss.scale
+        return True
+
+    def word(self, step: int, leaving: bool, chain: int, held: tuple[int, ...]) -> Word:
+        loss, witness, square, scale = _read([self._loss.value(), self._witness, self._square(), self._scale])
+        known = [value for value in (loss, witness) if value is not None]
+        return Word(
+            step=step,
+            loss=loss,
+            finite=all(map(math.isfinite, known)) if known else None,
+            share_square=None if square is None else square / (scale or 1.0) ** 2,
+            scaled=self._scale is not None,
+            leaving=leaving,
+            chain=chain,
+            held=held,
+        )
+
+    def _square(self) -> float | Tensor:
+        gradients = [parameter.grad for parameter in self._share if parameter.grad is not None]
+        quick = [one for one in gradients if one.is_cuda and not one.is_sparse and not one.is_complex()]
+        squares = [measure_norm(one) for one in gradients if not any(one is other for other in quick)]
+        moved = [square for square in squares if isinstance(square, Tensor)]
+        if quick:
+            norms = torch._foreach_norm(quick, 2.0, torch.float32)
+            moved.append(torch.stack([norm.to(quick[0].device) for norm in norms]).double().square().sum())
+        rest = sum(square for square in squares if isinstance(square, float))
+        return torch.stack([square.to(moved[0].device) for square in moved]).sum() + rest if moved else rest
+
+    def close(self) -> None:
+        self._hooks.remove()
+        self._share = []
+
+
+def _read(numbers: Sequence[float | Tensor | None]) -> list[float | None]:
+    """In one copy: where they lie on a GPU this waits for it, once a step."""
+    moved = [number.double().reshape(()) for number in numbers if isinstance(number, Tensor)]
+    values = iter(torch.stack([number.to(moved[0].device) for number in moved]).tolist() if moved else [])
+    return [next(values) if isinstance(number, Tensor) else number for number in numbers]
+
+
+def _silence(text: str) -> None:
+    """The ear says the same."""

@@ -1,0 +1,42 @@
+"""What the guard tells the user: the run file and a line on stderr, from the first worker for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from unisono.console import Console
+from unisono.decision_text import decision_line
+from unisono.records import DecisionRecord, NoteRecord
+from unisono.runlog import RunLog
+
+
+class Reporter:
+    """:param log: None on all workers but the first."""
+
+    def __init__(self, log: RunLog | None, console: Console, step_now: Callable[[], int]) -> None:
+        self.step_now, self.complain = step_now, console.complain
+        self._log, self._console = log, console
+
+    @property
+    def attempt(self) -> int:
+        return 1 if self._log is None else self._log.attempt
+
+    def decided(self, record: DecisionRecord) -> None:
+        if self._log is None:
+            return
+        # Clipping is an everyday matter.
+        grave = record.action != "clip"
+        self._log.write_at_once(record, grave)
+        if grave:
+            self._console.say(decision_line(record))
+
+    def ended(self, why: str, apart: tuple[int, ...]) -> None:
+        """:param apart: Ranks whose decisions were not the first worker's."""
+        if self._log is None:
+            return
+        text = f"the guard has ended: {why}"
+        self._console.say(text)
+        if apart:
+            note = NoteRecord(self._log.attempt, self.step_now(), time.time(), text, "decisions-differ", apart)
+            self._log.write_at_once(note)

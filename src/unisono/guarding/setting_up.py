@@ -1,0 +1,125 @@
+"""Checks what was asked for, on every worker alike, and puts a guard together."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+from weakref import WeakSet
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.actions.halt import halt
+from unisono.checkpoints import DiskShelf, MemoryShelf, OwnShelf, Shelf
+from unisono.guard_options import ON, VARIABLE, Guard, guard
+from unisono.guarding.assessor import Assessor
+from unisono.guarding.chronicle import Chronicle
+from unisono.guarding.council import Council
+from unisono.guarding.deeds import Deeds
+from unisono.guarding.guardian import Guardian
+from unisono.guarding.holdings import Holdings
+from unisono.guarding.restoring import Restoring
+from unisono.handshake import check_same
+from unisono.integrations.wrapper import Wrapper
+from unisono.monitor import Monitor
+
+CHECKPOINTS = "checkpoints"
+_guarded: WeakSet[nn.Module] = WeakSet()
+
+
+def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
+    """What `attach` was asked for, or else `unisono run --guard`; None: only listen."""
+    if options is not None and not isinstance(options, Guard):
+        raise TypeError(
+            f"`guard` should be made by unisono.guard. Found {type(options).__name__}. Write: guard=unisono.guard()"
+        )
+    states = list(state) if isinstance(state, list | tuple) else [state]
+    for one in states:
+        if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+            raise TypeError(
+                "`state` should hold objects with `state_dict` and `load_state_dict`, such as a scheduler or a "
+                f"sampler. Found {type(one).__name__}. Leave it out, or give it these two methods."
+            )
+    text = os.environ.get(VARIABLE, "")
+    if options is None and text:
+        options = guard() if text == ON else guard(text)
+    return options, states
+
+
+def set_up(
+    model: nn.Module, wrapper: Wrapper, options: Guard, optimizer: Any, states: Sequence[Any], monitor: Monitor
+) -> None:
+    """Waits for all workers: they guard the same way, or none does."""
+    inner = getattr(model, "_orig_mod", model)
+    if inner in _guarded:
+        if not os.environ.get(VARIABLE):
+            raise ValueError("A model can be guarded once. Found one that is guarded already. Attach to it once.")
+        # `unisono run --guard` was quicker than the script's own `attach`.
+        monitor.reporter.complain("guarded already, as the command asks; what the script asks for is not used")
+        return
+    _guarded.add(inner)
+    ranks = wrapper.ranks()
+    holdings = Holdings(wrapper, inner, optimizer, states)
+    group = inner.process_group if isinstance(inner, DistributedDataParallel) and len(ranks) > 1 else None
+    council = Council(group, holdings.parameters[0].device)
+    if group is not None:
+        check_same("guard", _wanted(options, wrapper), council.rank, ranks)
+    run = council.tell({"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if council.is_first else None)
+    policy = options.policy()
+    shelf, restoring = _checkpoints(options, run, council, ranks, monitor)
+    deeds = Deeds(
+        council,
+        ranks,
+        holdings,
+        shelf,
+        1 if options.checkpoints is None else options.checkpoints.every,
+        policy.callbacks(),
+        lambda: halt(monitor.close, council.wait_for_all),
+    )
+    guardian = Guardian(
+        wrapper,
+        council,
+        holdings,
+        deeds,
+        Assessor(ranks, options, policy, lambda: monitor.findings),
+        Chronicle(run["attempt"]),
+        restoring,
+        monitor.reporter,
+    )
+    monitor.guarded_by(guardian)
+    guardian.begin()
+
+
+def _checkpoints(
+    options: Guard, run: dict[str, Any], council: Council, ranks: list[int], monitor: Monitor
+) -> tuple[Shelf | None, Restoring | None]:
+    wanted = options.checkpoints
+    if not options.rollback or wanted is None:
+        return None, None
+    if wanted.save is not None and wanted.load is not None:
+        return OwnShelf(wanted.save, wanted.load, wanted.keep, wanted.quiet), None
+    if wanted.where == "memory":
+        return MemoryShelf(wanted.keep, wanted.quiet), None
+    folder = Path(run["run_dir"], CHECKPOINTS)
+    first = council.first_with(zlib.crc32(gethostname().encode()))
+    replica, rank = f"replica-{ranks[first]}.pt", ranks[council.rank]
+    shelf = DiskShelf(
+        folder,
+        rank,
+        replica_writer=first == council.rank,
+        replica_name=replica,
+        keep=wanted.keep,
+        quiet=wanted.quiet,
+        world=council.world,
+        attempt=run["attempt"],
+        complain=monitor.reporter.complain,
+    )
+    return shelf, Restoring(folder, rank, replica, council, monitor.reporter.complain)
+
+
+def _wanted(options: Guard, wrapper: Wrapper) -> str:
+    return f"{options.described()} {[name for name, _ in wrapper.named_parameters()]}"

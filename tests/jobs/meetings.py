@@ -1,0 +1,91 @@
+"""Thousands of meetings of real processes: workers that come late, contradict each other, or stand at a limit."""
+
+import math
+import random
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from common import process_group, say
+
+import unisono
+from unisono.guarding.assessor import Assessor
+from unisono.guarding.chronicle import Chronicle
+from unisono.guarding.council import Council
+from unisono.guarding.word import Word
+from unisono.policy import Decision
+
+USUAL = 30
+"""Meetings from which the workers know what is usual."""
+
+
+class Worker:
+    def __init__(self, options):
+        self.council = Council(dist.group.WORLD, torch.device("cpu"))
+        self.chronicle = Chronicle(1)
+        self.assessor = Assessor(range(self.council.world), options, options.policy(), lambda: ())
+        self.done = []
+
+    def meet(self, step, loss, square, finite=True):
+        word = Word(step, loss, finite, square, False, False, self.chronicle.chain, ())
+        verdict = self.council.meet(word, lambda words: self.assessor.consider(words, 0))
+        if verdict.decision:
+            decision = Decision.from_json(verdict.decision.decode())
+            self.chronicle.enter(decision, verdict.decision)
+            self.done.append([decision.step, *decision.actions])
+        return verdict
+
+    def result(self, meetings):
+        return {"meetings": meetings, "done": self.done, "chain": self.chronicle.chain}
+
+
+def late_and_contradicting(meetings):
+    """Each worker says what it likes, and some come late."""
+    worker = Worker(unisono.guard(budget=False, reset_momentum=True, clip=2.0))
+    chance = random.Random(dist.get_rank())
+    for step in range(meetings):
+        if chance.random() < 0.002:
+            time.sleep(chance.random() * 0.02)
+        bad = chance.random() < 0.2
+        loss = chance.choice([math.nan, math.inf, 1e9, 1.0]) if bad else 1.0 + 0.1 * chance.random()
+        worker.meet(step, loss, chance.choice([1.0, 1e8, math.nan]) if bad else 1.0, finite=not bad)
+    return worker.result(meetings)
+
+
+def at_the_limit(meetings):
+    """Each worker's number lies one unit in the last place below or above the limit, another one for each worker."""
+    worker = Worker(unisono.guard(budget=False, norm_spike=10.0))
+    world = worker.council.world
+    for step in range(USUAL):
+        worker.meet(step, 1.0, 1.0 / world)
+    limit = limit_of(worker, world)
+    for watch in worker.assessor._watches.values():
+        # The limit stays where it is.
+        watch.learn = lambda situation, spike: None
+    chance = random.Random(100 + dist.get_rank())
+    for step in range(USUAL, USUAL + meetings):
+        towards = math.inf if chance.random() < 0.5 else 0.0
+        worker.meet(step, 1.0, math.nextafter(limit, towards))
+    return worker.result(meetings)
+
+
+def limit_of(worker, world):
+    """The share at which the whole norm is extreme, found where it is known and told to all."""
+    low, high = 1.0, 1e6
+    if worker.council.is_first:
+        while math.nextafter(low, high) < high:
+            middle = (low + high) / 2
+            watch = worker.assessor._watches[0]
+            now = watch.situation(0, [1.0] * world, [True] * world, math.sqrt(middle * world))
+            low, high = (low, middle) if worker.assessor._options.spike(now) else (middle, high)
+    return worker.council.tell({"limit": low})["limit"]
+
+
+JOBS = {"late": late_and_contradicting, "limit": at_the_limit}
+
+if __name__ == "__main__":
+    with process_group():
+        for job in sys.argv[1:]:
+            name, meetings = job.split(":")
+            say(name, JOBS[name](int(meetings)))
