@@ -89,6 +89,10 @@ class Guard:
         """What is not finite or extreme about a step, whether or not anything is done about it."""
         return rows.spike(situation, *self._limits)
 
+    def leaves_it_to_the_device(self) -> bool:
+        """Whether a GPU may decide that a step does not count: nothing else is to be done at the same step."""
+        return self.skip and not (self.clip or self.rows or self.dry_run)
+
     def policy(self) -> Policy:
         budget = None if self.budget is False else int(self.budget)
         return Policy([*self._own_rows(), *self.rows, *self._clipping()], budget, self.per, self.dry_run)

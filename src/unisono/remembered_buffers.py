@@ -15,6 +15,11 @@ class RememberedBuffers:
         self._before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
 
     @property
+    def remembered(self) -> list[tuple[Tensor, Tensor]]:
+        """Each with what it was."""
+        return self._before
+
+    @property
     def empty(self) -> bool:
         return not self._before
 

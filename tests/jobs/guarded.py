@@ -13,6 +13,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.functional import cross_entropy
 
 import unisono
+from unisono.guarding import late_meeting, setting_up
 from unisono.policy import Row
 
 STEPS, BAD = 30, 24
@@ -121,6 +122,22 @@ def skipping(optimizer, value, scaler=None):
         and found["prints"][-1] != found["prints"][BAD],
         "state_kept": training.states[BAD] == training.states[BAD - 1],
     }
+
+
+def late(optimizer, value):
+    """As on a GPU with NCCL, where nobody waits for the others' words; the same code on the CPU."""
+    setting_up.is_possible = lambda council, device: True
+    found = skipping(optimizer, value)
+    setting_up.is_possible = late_meeting.is_possible
+    return found
+
+
+def late_and_back():
+    setting_up.is_possible = lambda council, device: True
+    guard = unisono.guard(rollback=True, checkpoints=unisono.Checkpoints(every=5, quiet=3))
+    found = Training("late-back", "adam-fused", guard, at(BAD, 1e9)).run()
+    setting_up.is_possible = late_meeting.is_possible
+    return found
 
 
 def poisoned(guard):
@@ -326,6 +343,10 @@ JOBS = {
     "skip-extreme": lambda: skipping("adamw", 1e6),
     "skip-scaled": lambda: skipping("adam", 1e6, torch.amp.GradScaler("cpu", init_scale=256.0)),
     "scaler-skips": lambda: skipping("adam", math.inf, torch.amp.GradScaler("cpu", init_scale=256.0)),
+    "late-nan": lambda: late("adam-fused", math.nan),
+    "late-extreme": lambda: late("momentum-fused", 1e6),
+    "late-not-possible": lambda: late("adam", math.nan),
+    "late-back": late_and_back,
     "poisoned": lambda: poisoned(None),
     "saved": lambda: poisoned(unisono.guard()),
     "persistent": persistent,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from unisono.finding import Finding
 from unisono.guard_options import Guard
 from unisono.guarding.word import ENDINGS, Verdict, Word
 from unisono.policy import Decision, Policy
+from unisono.policy_rows import WITH_LOSSES
 from unisono.situation import Situation, Watch
 
 
@@ -26,8 +28,11 @@ class Assessor:
         self._checked: int | None = None
         self._agreed = -1
 
-    def consider(self, words: Sequence[Word], nth: int) -> Verdict:
-        """:param nth: Which synchronised pass of its step this is."""
+    def consider(self, words: Sequence[Word], nth: int, left_out: bool | None = None) -> Verdict:
+        """
+        :param nth: Which synchronised pass of its step this is.
+        :param left_out: The step is over, and was left out or not.
+        """
         step = words[0].step
         named = zip(self._ranks, words, strict=True)
         self.apart = tuple(rank for rank, word in named if word.chain != words[0].chain)
@@ -37,6 +42,8 @@ class Assessor:
         watch = self._watches.setdefault(nth, Watch(len(self._ranks), self._ranks))
         held = sorted(set.intersection(*(set(word.held) for word in words)))
         situation = self._situation(step, words, watch, held)
+        if left_out is not None:
+            situation = self._as_on_device(situation, left_out)
         spike = self._options.spike(situation)
         decision = self._policy.decide(situation)
         watch.learn(situation, spike)
@@ -46,8 +53,23 @@ class Assessor:
             step,
             quiet=spike is None and not _grave(decision),
             agreed=self._newly_agreed(held),
+            late=all(word.may_be_late for word in words),
+            norm_limit=self._limit_on_device(watch),
             decision=b"" if decision is None else decision.to_json().encode(),
         )
+
+    def _limit_on_device(self, watch: Watch) -> float:
+        """Beyond which a norm is extreme whatever the losses do."""
+        share = watch.norm.ratio(1.0)
+        return float(self._options.norm_spike) * WITH_LOSSES / share if share and self._options.norm_spike else math.inf
+
+    def _as_on_device(self, situation: Situation, left_out: bool) -> Situation:
+        """The policy says what the device has done, where losses are not judged and the limit is the high one."""
+        ratio, limit = situation.norm_ratio, float(self._options.norm_spike) * WITH_LOSSES
+        if ratio is not None:
+            ratio = max(ratio, math.nextafter(limit, math.inf)) if left_out else min(ratio, limit)
+        nobody = (None,) * len(situation.loss_score_W)
+        return replace(situation, risen=True, norm_ratio=ratio, loss_score_W=nobody)
 
     def charge(self, decision: Decision) -> None:
         """What was not counted beforehand turned out to be needed."""

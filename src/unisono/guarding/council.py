@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from unisono.guarding.word import LENGTH, Verdict, Word, verdict_of, word_of
 
@@ -26,8 +27,8 @@ class Council:
         self.group = group
         self.rank, self.world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
         self._first = 0 if group is None else dist.get_global_rank(group, 0)
-        by_nccl = group is not None and device.type == "cuda" and "nccl" in str(dist.get_backend(group)).lower()
-        self._wire = device if by_nccl else torch.device("cpu")
+        self.by_nccl = group is not None and device.type == "cuda" and "nccl" in str(dist.get_backend(group)).lower()
+        self._wire = device if self.by_nccl else torch.device("cpu")
 
     @property
     def is_first(self) -> bool:
@@ -77,8 +78,22 @@ class Council:
             raise error
         if header[0] == FAILED:
             raise RuntimeError("The guard failed on the first worker; its error is said there. No step was taken.")
-        decision = self._broadcast_bytes(verdict.decision, int(header[0])) if header[0] else b""
-        return verdict_of(header, decision)
+        return self.with_decision(header, verdict.decision)
+
+    def with_decision(self, header: Sequence[float], decision: bytes) -> Verdict:
+        """:param decision: Known to the first worker, and sent where there is one."""
+        length = int(header[0])
+        if length and self.group is not None:
+            decision = self._broadcast_bytes(decision, length)
+        return verdict_of(header, decision if length else b"")
+
+    def gather_on_device(self, numbers_N: Tensor) -> Tensor:
+        """A row for each worker. Nobody waits."""
+        if self.group is None:
+            return numbers_N.unsqueeze(0)
+        rows = [torch.empty_like(numbers_N) for _ in range(self.world)]
+        dist.all_gather(rows, numbers_N, group=self.group)
+        return torch.stack(rows)
 
     def _gather(self, numbers: list[float], length: int) -> list[list[float]]:
         """Everybody's numbers, on the first worker; nobody's elsewhere."""

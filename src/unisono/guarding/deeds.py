@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unisono.actions.clip import clip
@@ -56,9 +56,12 @@ class Deeds:
             "halt": self._stop,
         }
 
-    def carry_out(self, decision: Decision) -> str:
-        """What came of it, in words. A halt does not return."""
-        outcomes = [self._by_name[action](decision) for action in decision.actions]
+    def carry_out(self, decision: Decision, but: Sequence[str] = ()) -> str:
+        """What came of it, in words. A halt does not return.
+
+        :param but: What has been done already.
+        """
+        outcomes = [self._by_name[action](decision) for action in decision.actions if action not in but]
         return "; ".join(outcome for outcome in outcomes if outcome)
 
     def _skip(self, decision: Decision) -> str:

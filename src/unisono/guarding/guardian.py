@@ -18,11 +18,12 @@ from unisono.guarding.chronicle import Chronicle
 from unisono.guarding.council import Council
 from unisono.guarding.deeds import NOTHING, Deeds
 from unisono.guarding.holdings import Holdings
+from unisono.guarding.late_meeting import LateMeeting, supports
 from unisono.guarding.own_word import OwnWord
 from unisono.guarding.reporter import Reporter
 from unisono.guarding.restoring import Restoring
 from unisono.guarding.step_end import StepEnd
-from unisono.guarding.word import Verdict
+from unisono.guarding.word import Verdict, Word
 from unisono.integrations.wrapper import Wrapper
 from unisono.policy import Decision
 from unisono.records import DecisionRecord
@@ -41,10 +42,14 @@ class Guardian(taps.Listener):
         chronicle: Chronicle,
         restoring: Restoring | None,
         reporter: Reporter,
+        may_be_late: bool,
     ) -> None:
+        """:param may_be_late: What is asked for leaves it to the device whether a step counts."""
         self.own = OwnWord(holdings.parameters, council.rank, council.world)
         self._wrapper, self._council, self._holdings, self._deeds = wrapper, council, holdings, deeds
         self._assessor, self._chronicle, self._restoring, self._reporter = assessor, chronicle, restoring, reporter
+        self._late = LateMeeting(council, holdings.device)
+        self._may_be_late = may_be_late
         self._step_end = StepEnd()
         self._step = 0
         """As the workers agreed at their last meeting."""
@@ -97,6 +102,7 @@ class Guardian(taps.Listener):
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
         if self._ended:
             self._ended, self._passes, self._deeds.skipped = False, 0, False
+            self._late.step_over()
             self._step_end.pass_begins()
         self._deeds.skipping.pass_begins(afresh=False)
         self._syncing = self._wrapper.will_sync()
@@ -116,13 +122,43 @@ class Guardian(taps.Listener):
                 "The guard needs all workers at every step. Found `join`, which lets some of them run out of data. "
                 "Give every worker the same number of batches, or attach without `guard`."
             )
-        held = () if self._deeds.shelf is None else self._deeds.shelf.held()
-        word = self.own.word(self._reporter.step_now(), self._leaving, self._chronicle.chain, held)
         nth, self._passes = self._passes, self._passes + 1
-        self._heed(self._council.meet(word, lambda words: self._assessor.consider(words, nth)))
+        if self._late.begun:
+            self._meet_late(nth)
+            return
+        verdict = self._council.meet(self.own.word(self._word()), lambda words: self._assessor.consider(words, nth))
+        self._step = verdict.step
+        self._heed(verdict)
+        if verdict.late:
+            self._late.begin(verdict.norm_limit)
+
+    def _meet_late(self, nth: int) -> None:
+        self._step = self._reporter.step_now()
+        word, device = self._word(), self._holdings.device
+        verdict = self._late.meet(
+            lambda numbers_N: self.own.fill_in(word, numbers_N, device), nth, self._assessor.consider
+        )
+        for buffer, before in self._deeds.buffers.remembered:
+            self._late.leave_out(before, buffer)
+        if verdict is not None:
+            self._heed(verdict)
+
+    def _word(self) -> Word:
+        """Without what only the device knows."""
+        held = () if self._deeds.shelf is None else self._deeds.shelf.held()
+        return Word(
+            step=self._reporter.step_now(),
+            loss=None,
+            finite=None,
+            share_square=None,
+            scaled=False,
+            leaving=self._leaving,
+            chain=self._chronicle.chain,
+            may_be_late=self._may_be_late and supports(self._holdings.optimizers),
+            held=held,
+        )
 
     def _heed(self, verdict: Verdict) -> None:
-        self._step = verdict.step
         if verdict.ends:
             self.release()
             self._reporter.ended(verdict.ends, self._assessor.apart)
@@ -148,7 +184,8 @@ class Guardian(taps.Listener):
         else:
             # Before it is done: a worker that dies meanwhile leaves the reason behind.
             self._reporter.decided(record)
-            self._deeds.carry_out(decision)
+            # On the device the step was left out at once.
+            self._deeds.carry_out(decision, but=("skip",) if self._late.begun else ())
 
     def _synchronise(self, decision: Decision, record: DecisionRecord) -> None:
         outcome = self._deeds.carry_out(decision)
@@ -174,10 +211,12 @@ class Guardian(taps.Listener):
         if self._holdings.owns(parameters):
             self._holdings.meet(optimizer)
             self._deeds.skipping.optimizer_begins(parameters, optimizer)
+            self._late.impose_on(optimizer)
 
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._holdings.owns(parameters):
             self._deeds.skipping.optimizer_stepped(optimizer)
+            self._late.withdraw_from(optimizer)
             self._optimizer_is_done(optimizer)
 
     def scaler_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:

@@ -19,6 +19,7 @@ class Holdings:
 
     def __init__(self, wrapper: Wrapper, model: nn.Module, optimizer: Any, states: Sequence[Any]) -> None:
         self.parameters: list[Tensor] = [parameter for _, parameter in wrapper.named_parameters()]
+        self.device = self.parameters[0].device
         self.states = list(states)
         self.scaler: Any = None
         self.scaler_state: dict[str, Any] | None = None

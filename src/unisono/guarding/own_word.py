@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from unisono.deferred import plain, sum_of
 from unisono.gradient_hooks import GradientHooks
-from unisono.guarding.word import Word
+from unisono.guarding.word import FINITE, LENGTH, LOSS, LOSS_KNOWN, SQUARE, Word
 from unisono.losses import StepLoss
 from unisono.shares import even_share
 from unisono.sketch import measure_norm
@@ -61,19 +62,31 @@ class OwnWord:
             self._scale = self._loss.scale
         return True
 
-    def word(self, step: int, leaving: bool, chain: int, held: tuple[int, ...]) -> Word:
+    def word(self, blank: Word) -> Word:
+        """:param blank: What else this worker has to say."""
         loss, witness, square, scale = _read([self._loss.value(), self._witness, self._square(), self._scale])
         known = [value for value in (loss, witness) if value is not None]
-        return Word(
-            step=step,
+        return replace(
+            blank,
             loss=loss,
             finite=all(map(math.isfinite, known)) if known else None,
             share_square=None if square is None else square / (scale or 1.0) ** 2,
             scaled=self._scale is not None,
-            leaving=leaving,
-            chain=chain,
-            held=held,
         )
+
+    def fill_in(self, blank: Word, numbers_N: Tensor, device: torch.device) -> Tensor:
+        """The same as numbers on the device, without waiting for them."""
+        loss, square, scale = self._loss.value(), self._square(), self._scale
+        numbers_N[:LENGTH] = torch.tensor(replace(blank, scaled=scale is not None).numbers(), dtype=torch.float64)
+        sent_N = _sent(numbers_N, device)
+        finite = [torch.as_tensor(one).isfinite() for one in (loss, self._witness) if one is not None]
+        if loss is not None:
+            sent_N[LOSS_KNOWN].fill_(1.0)
+            sent_N[LOSS].copy_(_on(loss, device))
+        if finite:
+            sent_N[FINITE].copy_(torch.stack([one.to(device, non_blocking=True) for one in finite]).all())
+        sent_N[SQUARE].copy_(_on(square, device) / (1.0 if scale is None else _on(scale, device).square()))
+        return sent_N
 
     def _square(self) -> float | Tensor:
         gradients = [parameter.grad for parameter in self._share if parameter.grad is not None]
@@ -96,6 +109,16 @@ def _read(numbers: Sequence[float | Tensor | None]) -> list[float | None]:
     moved = [number.double().reshape(()) for number in numbers if isinstance(number, Tensor)]
     values = iter(torch.stack([number.to(moved[0].device) for number in moved]).tolist() if moved else [])
     return [next(values) if isinstance(number, Tensor) else number for number in numbers]
+
+
+def _on(number: float | Tensor, device: torch.device) -> Tensor:
+    if isinstance(number, Tensor):
+        return number.double().to(device, non_blocking=True)
+    return torch.full((), number, dtype=torch.float64, device=device)
+
+
+def _sent(numbers_N: Tensor, device: torch.device) -> Tensor:
+    return numbers_N.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers_N
 
 
 def _silence(text: str) -> None:

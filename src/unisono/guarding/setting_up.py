@@ -15,13 +15,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unisono.actions.halt import halt
 from unisono.checkpoints import DiskShelf, MemoryShelf, OwnShelf, Shelf
-from unisono.guard_options import ON, VARIABLE, Guard, guard
+from unisono.guard_options import VARIABLE, Guard, from_environment
 from unisono.guarding.assessor import Assessor
 from unisono.guarding.chronicle import Chronicle
 from unisono.guarding.council import Council
 from unisono.guarding.deeds import Deeds
 from unisono.guarding.guardian import Guardian
 from unisono.guarding.holdings import Holdings
+from unisono.guarding.late_meeting import is_possible
 from unisono.guarding.restoring import Restoring
 from unisono.handshake import check_same
 from unisono.integrations.wrapper import Wrapper
@@ -44,10 +45,7 @@ def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
                 "`state` should hold objects with `state_dict` and `load_state_dict`, such as a scheduler or a "
                 f"sampler. Found {type(one).__name__}. Leave it out, or give it these two methods."
             )
-    text = os.environ.get(VARIABLE, "")
-    if options is None and text:
-        options = guard() if text == ON else guard(text)
-    return options, states
+    return options or from_environment(os.environ.get(VARIABLE)), states
 
 
 def set_up(
@@ -65,7 +63,7 @@ def set_up(
     ranks = wrapper.ranks()
     holdings = Holdings(wrapper, inner, optimizer, states)
     group = inner.process_group if isinstance(inner, DistributedDataParallel) and len(ranks) > 1 else None
-    council = Council(group, holdings.parameters[0].device)
+    council = Council(group, holdings.device)
     if group is not None:
         check_same("guard", _wanted(options, wrapper), council.rank, ranks)
     run = council.tell({"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if council.is_first else None)
@@ -89,6 +87,7 @@ def set_up(
         Chronicle(run["attempt"]),
         restoring,
         monitor.reporter,
+        may_be_late=options.leaves_it_to_the_device() and is_possible(council, holdings.device),
     )
     monitor.guarded_by(guardian)
     guardian.begin()

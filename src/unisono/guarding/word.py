@@ -30,6 +30,9 @@ class Word:
     chain: int
     """Hash of all decisions it has carried out."""
 
+    may_be_late: bool
+    """It could do without an answer at this step."""
+
     held: tuple[int, ...]
     """Steps of the healthy checkpoints it holds, oldest first."""
 
@@ -44,16 +47,19 @@ class Word:
             float(self.scaled),
             float(self.leaving),
             float(self.chain),
+            float(self.may_be_late),
             *(float(step) for step in held),
             *[UNKNOWN] * (MOST_HELD - len(held)),
         ]
 
 
-LENGTH = 8 + MOST_HELD
+LENGTH = 9 + MOST_HELD
+LOSS_KNOWN, LOSS, FINITE, SQUARE, SCALED = 1, 2, 3, 4, 5
+"""Places of some numbers."""
 
 
 def word_of(numbers: Sequence[float]) -> Word:
-    step, known, loss, finite, square, scaled, leaving, chain, *held = numbers
+    step, known, loss, finite, square, scaled, leaving, chain, late, *held = numbers
     return Word(
         step=int(step),
         loss=loss if known else None,
@@ -62,6 +68,7 @@ def word_of(numbers: Sequence[float]) -> Word:
         scaled=bool(scaled),
         leaving=bool(leaving),
         chain=int(chain),
+        may_be_late=bool(late),
         held=tuple(int(step) for step in held if step != UNKNOWN),
     )
 
@@ -80,9 +87,11 @@ class Verdict:
     ends: str = ""
     """Why nobody guards any longer: one of `ENDINGS`."""
 
-    loss_limit: float = math.inf
+    late: bool = False
+    """From the next step on the workers no longer wait for each other's words."""
+
     norm_limit: float = math.inf
-    """From which on the next step is extreme."""
+    """From which on a step is then left out."""
 
     decision: bytes = b""
 
@@ -94,19 +103,19 @@ class Verdict:
             float(self.quiet),
             agreed,
             float(ENDINGS.index(self.ends)),
-            self.loss_limit,
+            float(self.late),
             self.norm_limit,
         ]
 
 
 def verdict_of(numbers: Sequence[float], decision: bytes) -> Verdict:
-    _, step, quiet, agreed, ends, loss_limit, norm_limit = numbers
+    _, step, quiet, agreed, ends, late, norm_limit = numbers
     return Verdict(
         step=int(step),
         quiet=bool(quiet),
         agreed=None if agreed == UNKNOWN else int(agreed),
         ends=ENDINGS[int(ends)],
-        loss_limit=loss_limit,
+        late=bool(late),
         norm_limit=norm_limit,
         decision=decision,
     )
