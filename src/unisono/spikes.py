@@ -50,10 +50,7 @@ class Recent:
         return self._median
 
     def ratio(self, value: float | None) -> float | None:
-        """How many times the end of the usual range, which is the median where the values hardly scatter.
-
-        `None` where that cannot be told.
-        """
+        """How many times the end of the usual range, which holds all recent values; `None` where that is not known."""
         if value is None or self._median is None or not math.isfinite(value) or self._end <= 0:
             return None
         return value / self._end
@@ -90,10 +87,12 @@ class Recent:
         middle = median(self._values)
         self._median = middle
         self._first = middle if self._first is None else self._first
-        self._end = _end_of_usual(self._values, middle)
+        end, largest = _end_of_usual(self._values, middle), max(self._values)
+        # A model that leaves a plateau has gradients that grow a thousandfold in ten steps, each a little at a time.
+        self._end = max(end, largest)
         self._unit = max(
-            (self._end - middle) / DEVIATIONS,
-            (max(self._values) - middle) / FARTHEST,
+            (end - middle) / DEVIATIONS,
+            (largest - middle) / FARTHEST,
             SMALL * abs(middle),
             SMALL * abs(self._first),
         )

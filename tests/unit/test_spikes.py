@@ -92,3 +92,13 @@ def test_a_loss_near_zero_is_measured_by_where_it_began():
 def test_a_value_as_large_as_the_largest_recent_one_is_no_spike():
     recent = filled([0.01] * 62 + [1.0])
     assert recent.score(1.0) == pytest.approx(5)
+
+
+def test_what_grows_a_little_at_a_time_is_no_spike():
+    """As the gradients of a model that leaves a plateau."""
+    recent = filled([5e-4] * 60)
+    for step in range(1, 12):
+        value = 5e-4 * 3.0**step
+        assert recent.ratio(value) == pytest.approx(3)
+        recent.accept(value)
+    assert recent.ratio(5e-4 * 3.0**11 * 20) == pytest.approx(20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from unisono.checkpoints import Snapshot, find_healthy, load, put_back
+from unisono.checkpoints import DiskShelf, Snapshot, find_healthy, load, put_back
 from unisono.guarding.council import Council
 from unisono.guarding.holdings import Holdings
 
@@ -14,10 +14,16 @@ WHOLE_STEP = "whole_step"
 
 class Restoring:
     def __init__(
-        self, folder: Path, rank: int, replica: str, council: Council, complain: Callable[[str], None]
+        self,
+        folder: Path,
+        rank: int,
+        replica: str,
+        council: Council,
+        shelf: DiskShelf,
+        complain: Callable[[str], None],
     ) -> None:
         self._folder, self._rank, self._replica, self._council = folder, rank, replica, council
-        self._complain = complain
+        self._shelf, self._complain = shelf, complain
 
     def restore(self, holdings: Holdings) -> int | None:
         if not holdings.optimizers:
@@ -30,6 +36,7 @@ class Restoring:
         if step is not None:
             snapshot = load(self._folder, step, self._rank, [self._replica], self._council.world)
             put_back(holdings.subject(), _without_scaler(snapshot, holdings))
+            self._shelf.adopt(step)
             if not snapshot.own.get(WHOLE_STEP) and self._council.is_first:
                 self._complain(
                     f"the checkpoint is of the moment after the optimizer's step {step}: what your loop does after "

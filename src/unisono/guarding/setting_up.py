@@ -117,7 +117,7 @@ def _checkpoints(
         attempt=run["attempt"],
         complain=monitor.reporter.complain,
     )
-    return shelf, Restoring(folder, rank, replica, council, monitor.reporter.complain)
+    return shelf, Restoring(folder, rank, replica, council, shelf, monitor.reporter.complain)
 
 
 def _wanted(options: Guard, wrapper: Wrapper) -> str:

@@ -136,7 +136,7 @@ def test_a_full_disk_is_told_once_and_training_goes_on(worker, shelves, tmp_path
     shelf.quiet(3)
     assert (shelf.held(), shelf.failures, len(told)) == ((3,), 2, 1)
     assert "File too large" in told[0]
-    assert {name.partition("/")[0] for name in names(tmp_path / "c")} == {"step-000000003"}
+    assert files.steps_in(tmp_path / "c") == [3]
 
 
 def test_a_file_that_comes_back_changed_from_the_disk_is_not_held(worker, shelves, tmp_path, monkeypatch):
@@ -209,6 +209,17 @@ def test_the_next_attempt_goes_on_from_what_it_has_loaded(worker, shelves, tmp_p
     assert (second.held(), files.steps_in(folder)) == ((2,), [2])
 
 
+def test_an_earlier_attempts_checkpoint_is_kept_until_there_are_enough_new_ones(worker, shelves, tmp_path):
+    one, folder = worker(), tmp_path / "c"
+    for attempt, step in ((1, 1), (2, 2), (3, 3)):
+        shelf = shelves(folder, quiet=0, keep=2, attempt=attempt)
+        shelf.keep(capture(one.subject, step))
+        written(shelf).quiet(step)
+        shelf.agreed(step)
+        shelf.close()
+        assert find_healthy(folder, 0) == [1, 2, 3][max(0, step - 2) : step]
+
+
 def test_closing_waits_only_so_long(worker, tmp_path):
     shelf = DiskShelf(tmp_path / "c", 0, True, "replica-0.pt", 2, 0, 1, 1)
     gate = threading.Event()
@@ -216,6 +227,7 @@ def test_closing_waits_only_so_long(worker, tmp_path):
     began = time.perf_counter()
     shelf.close(patience=0.2)
     assert time.perf_counter() - began < 2.0
+    assert shelf._writer.stopped
     gate.set()
 
 
