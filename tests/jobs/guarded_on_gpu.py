@@ -156,6 +156,20 @@ def cost(width=2048, layers=12, steps=60):
 def one_rank():
     found = {"skips": skips(), "back": back(), "synchronisation": without_synchronisation(), "cost": cost()}
     leave("one-rank", found)
+    leave("guard_gpu", evidence(found))
+
+
+def evidence(found):
+    """What the documentation tells of."""
+    return {
+        "command": "python tests/jobs/guarded_on_gpu.py RESULTS",
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "model": "50 million parameters",
+        "skips": {name: [one["kept"], one["late"]] for name, one in found["skips"].items()},
+        "synchronisation": found["synchronisation"],
+        "cost": {name: round(milliseconds, 2) for name, milliseconds in found["cost"].items()},
+    }
 
 
 def two_ranks():
