@@ -57,8 +57,8 @@ def attach(
     """
     Listens to every worker of a DistributedDataParallel model before all-reduce. Call it on every rank.
 
-    :param optimizer: Checked to hold the model's parameters. Without a torch optimizer, end each step with
-        `monitor.step()`.
+    :param optimizer: Checked to hold the model's parameters; several as a list. Without a torch optimizer, end each
+        step with `monitor.step()`.
     :param loader: Your data loader, where it is not torch's own: its sampler's settings are compared between ranks.
     :param run_dir: The run's directory; one that exists is continued as a new attempt.
     :param schedule: When gradients are heard; by default every step up to 500, then within 0.5 % of the step time.
@@ -81,8 +81,9 @@ def attach(
     _check_torch()
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` should be a torch module. Found {type(model).__name__}. Attach to the wrapped model.")
-    if optimizer is not None:
-        _check_optimizer(model, optimizer)
+    optimizers = _listed(optimizer)
+    for one in optimizers:
+        _check_optimizer(model, one)
     ignored = _ignored(ignore)
     chosen_sinks = chosen(sinks, os.environ.get(VARIABLE, ""))
     course = asked_course(weighting, gram, scope, forget_rejected)
@@ -104,11 +105,16 @@ def attach(
             return InertMonitor()
         monitor = _listen(model, wrapper, settings, steering, must=options is not None)
         if options is not None and isinstance(monitor, Monitor):
-            set_up(model, wrapper, options, optimizer, states, monitor)
+            set_up(model, wrapper, options, optimizers, states, monitor)
         return monitor
     finally:
         if steering is not None:
             steering.begin()
+
+
+def _listed(optimizer: Any) -> list[Any]:
+    several = isinstance(optimizer, list | tuple)
+    return list(optimizer) if several else [] if optimizer is None else [optimizer]
 
 
 def _listen(

@@ -137,7 +137,8 @@ class Guard:
         if self.resync:
             when = partial(rows.on_finding, codes=rows.REPLICAS_DIFFER)
             found.append(Row("replicas-differ", when, "resync", cool_down=RESTS))
-        if self.resync and self.resync is not True:
+        # Whether replicas differ is known only to those who compare, which a dry run does not.
+        if self.resync and self.resync is not True and not self.dry_run:
             found.append(Row("periodic", partial(rows.due, every=int(self.resync)), "resync", counted=False))
         if self.reseed:
             when = partial(rows.on_finding, codes=rows.IDENTICAL_RANDOMNESS)

@@ -9,7 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeAlias
 
 from unisono.errors import UserError
@@ -93,7 +93,14 @@ class Decision:
     counted: bool = True
     """Against the budget."""
 
+    since: int | None = None
+    """The step at which the trouble began, if that is not this one."""
+
     time: float = 0.0
+
+    @property
+    def begun(self) -> int:
+        return self.step if self.since is None else min(self.step, self.since)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -150,7 +157,7 @@ class Policy:
         last = self._acted.get(row.name)
         if reason is None or self._held[row.name] < row.confirm:
             return None
-        if last is not None and situation.step - last <= row.cool_down:
+        if last is not None and row.cool_down and situation.step - last <= row.cool_down:
             return None
         is_old = last is not None and reason.seen is not None and reason.seen <= last
         return None if is_old else reason
@@ -161,7 +168,10 @@ class Policy:
         try:
             answer = row.when(situation)
             reason = Reason(answer) if isinstance(answer, str) else answer
-            return reason if isinstance(reason, Reason) and reason.words else None
+            if not isinstance(reason, Reason) or not reason.words:
+                return None
+            # It is sent to all workers, and written down.
+            return replace(reason, evidence={str(name): float(value) for name, value in reason.evidence.items()})
         except Exception as error:
             self.broken[row.name] = f"{type(error).__name__}: {error}"
             return None
@@ -191,6 +201,7 @@ class Policy:
             argument=argument,
             dry=self.dry_run,
             counted=any(row.counted for row, _ in chosen),
+            since=min((reason.since for _, reason in chosen if reason.since is not None), default=None),
             time=time.time(),
         )
 

@@ -28,7 +28,7 @@ class Worker:
         self.done = []
 
     def meet(self, step, loss, square, finite=True):
-        word = Word(step, loss, finite, square, False, False, self.chronicle.chain, ())
+        word = Word(step, loss, finite, square, False, False, self.chronicle.chain, may_be_late=False, held=())
         verdict = self.council.meet(word, lambda words: self.assessor.consider(words, 0))
         if verdict.decision:
             decision = Decision.from_json(verdict.decision.decode())

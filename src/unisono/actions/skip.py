@@ -18,6 +18,11 @@ class Skipping:
 
         self._taken: list[tuple[Tensor, Tensor]] = []
 
+    @property
+    def stepping(self) -> bool:
+        """An optimizer has begun a step and not ended it."""
+        return bool(self._stepping)
+
     def silence(self, parameters: Iterable[Tensor]) -> None:
         self._silenced |= {id(parameter): parameter for parameter in parameters}
 
@@ -30,6 +35,12 @@ class Skipping:
         """:param afresh: What was silenced does not matter any more, even where gradients add up."""
         gone = [one for one in self._silenced.values() if afresh or one.grad is None]
         self.let_speak(gone)
+
+    def silence_with(self, parameters: Iterable[Tensor]) -> None:
+        """All of these, if one of them is silenced."""
+        parameters = list(parameters)
+        if any(id(parameter) in self._silenced for parameter in parameters):
+            self.silence(parameters)
 
     def optimizer_begins(self, parameters: list[Tensor], optimizer: object) -> None:
         self._stepping[id(optimizer)] = parameters

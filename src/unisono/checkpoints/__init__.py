@@ -4,7 +4,7 @@ from unisono.checkpoints.disk_shelf import DiskShelf
 from unisono.checkpoints.problem import CheckpointError
 from unisono.checkpoints.restart import find_healthy, load
 from unisono.checkpoints.shelf import MemoryShelf, OwnShelf, Shelf
-from unisono.checkpoints.snapshot import Snapshot, Subject, capture, put_back
+from unisono.checkpoints.snapshot import Snapshot, Subject, capture, check_fits, check_states, put_back
 
 __all__ = [
     "CheckpointError",
@@ -15,6 +15,8 @@ __all__ = [
     "Snapshot",
     "Subject",
     "capture",
+    "check_fits",
+    "check_states",
     "find_healthy",
     "load",
     "put_back",

@@ -67,6 +67,18 @@ def capture(subject: Subject, step: int) -> Snapshot:
     return Snapshot(step, replica, own)
 
 
+def check_states(states: Sequence[Any]) -> None:
+    """Whether they could be saved: better known at once than when the first checkpoint is due."""
+    for number, state in enumerate(states):
+        plain(_named(state, number), _state_of(state, number))
+
+
+def check_fits(subject: Subject, snapshot: Snapshot) -> None:
+    """Raises `CheckpointError` where it is of something else."""
+    replica, own = _whole(snapshot)
+    _check(subject, replica, own, {**replica["optimizers"], **own["optimizers"]})
+
+
 def put_back(subject: Subject, snapshot: Snapshot) -> None:
     """Either all of it or nothing: everything is compared first, and a failure on the way is undone."""
     replica, own = _whole(snapshot)

@@ -25,6 +25,9 @@ class Assessor:
         self._watches: dict[int, Watch] = {}
         """Each synchronised pass of a step has its own past."""
 
+        self._skips = False
+        """The step that goes on is skipped already, with whatever is added to its gradients."""
+
         self._checked: int | None = None
         self._agreed = -1
 
@@ -39,6 +42,8 @@ class Assessor:
         leaving = any(word.leaving for word in words)
         if leaving or self.apart:
             return Verdict(step, quiet=False, ends=ENDINGS[1] if leaving else ENDINGS[2])
+        if nth and self._skips:
+            return Verdict(step, quiet=False)
         watch = self._watches.setdefault(nth, Watch(len(self._ranks), self._ranks))
         held = sorted(set.intersection(*(set(word.held) for word in words)))
         situation = self._situation(step, words, watch, held)
@@ -47,6 +52,7 @@ class Assessor:
         spike = self._options.spike(situation)
         decision = self._policy.decide(situation)
         watch.learn(situation, spike)
+        self._skips = decision is not None and "skip" in decision.actions and not decision.dry
         if decision is not None and "resync" in decision.actions:
             self._checked = step
         return Verdict(
@@ -57,6 +63,11 @@ class Assessor:
             norm_limit=self._limit_on_device(watch),
             decision=b"" if decision is None else decision.to_json().encode(),
         )
+
+    @property
+    def broken_rows(self) -> dict[str, str]:
+        """Rows that failed when they were asked, and how."""
+        return self._policy.broken
 
     def _limit_on_device(self, watch: Watch) -> float:
         """Beyond which a norm is extreme whatever the losses do."""

@@ -45,6 +45,10 @@ class Council:
         common = set.intersection(*({int(number) for number in row if number >= 0} for row in rows))
         return max(common) if common else None
 
+    def those_who(self, yes: bool) -> list[int]:
+        """The workers who say so."""
+        return [worker for worker, row in enumerate(self._all([float(yes)])) if row[0]]
+
     def first_with(self, number: int) -> int:
         """The first worker that says the same number."""
         return [int(row[0]) for row in self._all([float(number)])].index(number)

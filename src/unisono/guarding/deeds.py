@@ -10,7 +10,7 @@ from unisono.actions.reseed import reseed
 from unisono.actions.reset_momentum import reset_momentum
 from unisono.actions.resync import resync
 from unisono.actions.skip import Skipping
-from unisono.checkpoints import Shelf, Snapshot, capture, put_back
+from unisono.checkpoints import CheckpointError, Shelf, Snapshot, capture, check_fits, put_back
 from unisono.guarding.council import Council
 from unisono.guarding.holdings import Holdings
 from unisono.guarding.restoring import WHOLE_STEP
@@ -30,6 +30,7 @@ class Deeds:
         every: int,
         callbacks: Mapping[str, Callable[[Decision], Any]],
         halt: Callable[[], None],
+        complain: Callable[[str], None],
     ) -> None:
         self.skipped = False
         """The newest synchronised pass is to leave no trace."""
@@ -41,9 +42,9 @@ class Deeds:
         self.buffers = RememberedBuffers()
         self.shelf = shelf
         self._council, self._ranks, self._holdings = council, ranks, holdings
-        self._every, self._callbacks, self._halt = every, callbacks, halt
-        self._target: int | None = None
-        """The checkpoint to go back to when the step is over."""
+        self._every, self._callbacks, self._halt, self._complain = every, callbacks, halt, complain
+        self._target: Snapshot | None = None
+        """What to go back to when the step is over."""
 
         self._by_name: dict[str, Callable[[Decision], str]] = {
             "skip": self._skip,
@@ -66,7 +67,7 @@ class Deeds:
 
     def _skip(self, decision: Decision) -> str:
         self.skipped = True
-        self.skipping.silence(self._holdings.parameters)
+        self.skipping.silence(self._holdings.all_parameters())
         self.buffers.put_back()
         return ""
 
@@ -87,8 +88,28 @@ class Deeds:
         return done.sentence(self._ranks) if done.overwritten else NOTHING
 
     def _roll_back(self, decision: Decision) -> str:
-        self._target = _checkpoint(decision)
+        """Looked at by all, together, before anybody goes back: each at the end of its step, where nobody meets."""
+        step = int(decision.argument or 0)
+        snapshot, problem = self._looked_at(step)
+        refused = self._council.those_who(snapshot is None)
+        if refused:
+            own = f" ({problem})" if problem else ""
+            ranks = ", ".join(str(self._ranks[worker]) for worker in refused)
+            return f"not rolled back: the checkpoint of step {step} does not fit on rank {ranks}{own}"
+        self._target = snapshot
         return ""
+
+    def _looked_at(self, step: int) -> tuple[Snapshot | None, str]:
+        try:
+            if self.shelf is None:
+                return None, ""
+            if not self.shelf.captures:
+                return Snapshot(step), ""
+            snapshot = self.shelf.fetch(step)
+            check_fits(self._holdings.subject(), snapshot)
+        except CheckpointError as error:
+            return None, str(error)
+        return snapshot, ""
 
     def _reseed(self, decision: Decision) -> str:
         reseed(decision.step, self._council.rank)
@@ -117,16 +138,28 @@ class Deeds:
             target, self._target = self._target, None
             self._go_back(self.shelf, target)
         elif not self.skipped and step % self._every == 0 and self.shelf.has_room():
-            content = self.shelf.captures
-            snapshot = capture(self._holdings.subject(), step) if content else Snapshot(step)
+            self._keep(self.shelf, step, said)
+
+    def _keep(self, shelf: Shelf, step: int, said: bool) -> None:
+        """Without one that cannot be taken, training goes on; it becomes healthy only where all workers have it."""
+        try:
+            snapshot = capture(self._holdings.subject(), step) if shelf.captures else Snapshot(step)
             snapshot.own[WHOLE_STEP] = said
-            self.shelf.keep(snapshot)
+            shelf.keep(snapshot)
+        except CheckpointError as error:
+            self._complain(f"no checkpoint could be taken ({error})")
 
-    def _go_back(self, shelf: Shelf, target: int) -> None:
-        snapshot = shelf.fetch(target)
+    def _go_back(self, shelf: Shelf, target: Snapshot) -> None:
         if shelf.captures:
-            put_back(self._holdings.subject(), snapshot)
+            put_back(self._holdings.subject(), target)
+        else:
+            shelf.fetch(target.step)
 
+    def optimizers_changed(self) -> None:
+        """Checkpoints of other optimizers fit no more."""
+        if self.shelf is not None and self.shelf.captures:
+            self.shelf.trouble(-1)
 
-def _checkpoint(decision: Decision) -> int | None:
-    return None if decision.argument is None else int(decision.argument)
+    def release(self) -> None:
+        """Nothing is waited for: called while Python collects garbage. What is being written is finished by itself."""
+        self.shelf = None

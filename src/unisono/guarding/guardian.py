@@ -13,19 +13,13 @@ import torch
 from torch import Tensor
 
 from unisono import taps
-from unisono.guarding.assessor import Assessor
-from unisono.guarding.chronicle import Chronicle
-from unisono.guarding.council import Council
-from unisono.guarding.deeds import NOTHING, Deeds
+from unisono.guarding.deeds import Deeds
 from unisono.guarding.holdings import Holdings
-from unisono.guarding.late_meeting import LateMeeting, supports
-from unisono.guarding.own_word import OwnWord
-from unisono.guarding.reporter import Reporter
+from unisono.guarding.late_meeting import supports
+from unisono.guarding.proceedings import Proceedings
 from unisono.guarding.restoring import Restoring
 from unisono.guarding.step_end import StepEnd
-from unisono.guarding.word import Verdict, Word
 from unisono.integrations.wrapper import Wrapper
-from unisono.policy import Decision
 from unisono.records import DecisionRecord
 
 
@@ -35,35 +29,30 @@ class Guardian(taps.Listener):
     def __init__(
         self,
         wrapper: Wrapper,
-        council: Council,
         holdings: Holdings,
         deeds: Deeds,
-        assessor: Assessor,
-        chronicle: Chronicle,
+        proceedings: Proceedings,
         restoring: Restoring | None,
-        reporter: Reporter,
-        may_be_late: bool,
+        steering: Any,
     ) -> None:
-        """:param may_be_late: What is asked for leaves it to the device whether a step counts."""
-        self.own = OwnWord(holdings.parameters, council.rank, council.world)
-        self._wrapper, self._council, self._holdings, self._deeds = wrapper, council, holdings, deeds
-        self._assessor, self._chronicle, self._restoring, self._reporter = assessor, chronicle, restoring, reporter
-        self._late = LateMeeting(council, holdings.device)
-        self._may_be_late = may_be_late
+        self._wrapper, self._holdings, self._deeds = wrapper, holdings, deeds
+        self._proceedings, self._restoring, self._steering = proceedings, restoring, steering
+        self.own, self._late = proceedings.own, proceedings.late
+        self.released = False
         self._step_end = StepEnd()
-        self._step = 0
-        """As the workers agreed at their last meeting."""
-
         self._pid = os.getpid()
-        self._syncing = self._leaving = self._ended = False
-        self._passes = 0
-        self._forwards = self._forwards_met = 0
-        """Forward passes of the wrapped model with gradients, unless it is compiled; and at the last meeting."""
+        self._in_backward = self._syncing = self._remembers = False
+        self._ended = True
+        """No pass of the next step has been seen yet."""
+
+        self._passes = self._passes_inside = 0
+        """Synchronised ones of this step, and inside a call of an optimizer's `step`."""
 
     def begin(self) -> None:
         """After those who only listen: they look at gradients before one is taken away."""
+        self._wrapper.reduced()
         taps.connect(self)
-        weakref.finalize(self._holdings.module, self.release).atexit = False
+        weakref.finalize(self._holdings.model, self.release).atexit = False
 
     @property
     def skipped(self) -> bool:
@@ -71,7 +60,7 @@ class Guardian(taps.Listener):
 
     @property
     def decisions(self) -> list[DecisionRecord]:
-        return list(self._chronicle.decisions)
+        return self._proceedings.decisions
 
     def restore(self) -> int | None:
         if self._restoring is None:
@@ -81,165 +70,141 @@ class Guardian(taps.Listener):
             )
         return self._restoring.restore(self._holdings)
 
+    @property
+    def leaving(self) -> bool:
+        return self._proceedings.leaving
+
     def leave(self) -> None:
         """This worker stops guarding as soon as all others know it."""
-        self._leaving = True
+        self._proceedings.leaving = True
 
     def forward_begins(self, model: Any, inputs: Any) -> None:
         if not self._wrapper.is_model(model) or not torch.is_grad_enabled():
             return
         if self._deeds.going_back:
             # No end of the step was seen before the next one.
-            self._deeds.step_over(self._step, said=False)
-        if model.training and (self._ended or self._deeds.buffers.empty):
+            self._deeds.step_over(self._proceedings.step, said=False)
+        if model.training and not self._remembers:
+            self._remembers = True
             self._deeds.buffers.remember(self._holdings.module)
 
     def forward_ended(self, model: Any) -> None:
         if self._wrapper.is_model(model):
             self._wrapper.forward_passed()
-            self._forwards += torch.is_grad_enabled()
 
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
-        if self._ended:
-            self._ended, self._passes, self._deeds.skipped = False, 0, False
-            self._late.step_over()
-            self._step_end.pass_begins()
+        self._in_backward = True
         self._deeds.skipping.pass_begins(afresh=False)
         self._syncing = self._wrapper.will_sync()
         self.own.pass_begins(roots, grad_tensors)
 
     def backward_ended(self, failed: bool) -> None:
+        self._in_backward = False
         if failed or not self.own.pass_was_ours() or os.getpid() != self._pid:
             return
-        if self._syncing and (self._forwards == 0 or self._forwards > self._forwards_met):
-            self._forwards_met = self._forwards
+        if self._ended:
+            self._ended, self._passes, self._deeds.skipped = False, 0, False
+            self._late.step_over()
+            self._step_end.pass_begins()
+        if self._syncing and self._wrapper.has_reduced():
+            self._wrapper.reduced()
             self._meet()
         self._deeds.skipping.backward_ended()
 
     def _meet(self) -> None:
+        self._refuse_what_cannot_be()
+        nth, self._passes = self._passes, self._passes + 1
+        self._passes_inside += self._deeds.skipping.stepping
+        self.own.counts = self._steering is None or not self._steering.rejected
+        self._proceedings.meet(nth)
+        if self._proceedings.over:
+            self.release()
+
+    def _refuse_what_cannot_be(self) -> None:
         if self._wrapper.joins():
             raise RuntimeError(
                 "The guard needs all workers at every step. Found `join`, which lets some of them run out of data. "
                 "Give every worker the same number of batches, or attach without `guard`."
             )
-        nth, self._passes = self._passes, self._passes + 1
-        if self._late.begun:
-            self._meet_late(nth)
-            return
-        verdict = self._council.meet(self.own.word(self._word()), lambda words: self._assessor.consider(words, nth))
-        self._step = verdict.step
-        self._heed(verdict)
-        if verdict.late:
-            self._late.begin(verdict.norm_limit)
-
-    def _meet_late(self, nth: int) -> None:
-        self._step = self._reporter.step_now()
-        word, device = self._word(), self._holdings.device
-        verdict = self._late.meet(
-            lambda numbers_N: self.own.fill_in(word, numbers_N, device), nth, self._assessor.consider
-        )
-        for buffer, before in self._deeds.buffers.remembered:
-            self._late.leave_out(before, buffer)
-        if verdict is not None:
-            self._heed(verdict)
-
-    def _word(self) -> Word:
-        """Without what only the device knows."""
-        held = () if self._deeds.shelf is None else self._deeds.shelf.held()
-        return Word(
-            step=self._reporter.step_now(),
-            loss=None,
-            finite=None,
-            share_square=None,
-            scaled=False,
-            leaving=self._leaving,
-            chain=self._chronicle.chain,
-            may_be_late=self._may_be_late and supports(self._holdings.optimizers),
-            held=held,
-        )
-
-    def _heed(self, verdict: Verdict) -> None:
-        if verdict.ends:
-            self.release()
-            self._reporter.ended(verdict.ends, self._assessor.apart)
-            return
-        shelf = self._deeds.shelf
-        if shelf is not None:
-            if verdict.quiet:
-                shelf.quiet(verdict.step)
-            else:
-                shelf.trouble(verdict.step)
-            if verdict.agreed is not None:
-                shelf.agreed(verdict.agreed)
-        if verdict.decision:
-            self._act(verdict.decision)
-
-    def _act(self, sent: bytes) -> None:
-        decision = Decision.from_json(sent.decode())
-        record = self._chronicle.enter(decision, sent)
-        if decision.dry:
-            self._reporter.decided(record)
-        elif "resync" in decision.actions:
-            self._synchronise(decision, record)
-        else:
-            # Before it is done: a worker that dies meanwhile leaves the reason behind.
-            self._reporter.decided(record)
-            # On the device the step was left out at once.
-            self._deeds.carry_out(decision, but=("skip",) if self._late.begun else ())
-
-    def _synchronise(self, decision: Decision, record: DecisionRecord) -> None:
-        outcome = self._deeds.carry_out(decision)
-        if outcome == NOTHING and not decision.counted:
-            self._chronicle.strike(record)
-            return
-        self._reporter.decided(self._chronicle.add_outcome(record, outcome, self._deeds.overwritten))
-        if not decision.counted:
-            self._assessor.charge(decision)
+        if self._passes_inside and self._deeds.skipping.stepping:
+            raise RuntimeError(
+                "The guard needs an optimizer that evaluates the loss once a step. Found a second synchronised "
+                "backward pass inside its `step`. Use another optimizer, or attach without `guard`."
+            )
+        if self._holdings.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "The guard cannot decide inside a CUDA graph. Found one being captured. Capture the step without "
+                "`backward`, or attach without `guard`."
+            )
 
     def gradients_zeroed(self, parameters: list[Tensor]) -> None:
-        if self._holdings.owns(parameters):
-            self._deeds.skipping.let_speak(parameters)
-            if not self._ended:
-                self.own.gradients_dropped()
-            self._ended = True
+        if not self._holdings.owns(parameters):
+            return
+        self._deeds.skipping.let_speak(parameters)
+        if not self._ended:
+            self.own.gradients_dropped()
+            self._remembers = self._remembers and not self._passes
+        self._ended = True
 
     def loss_scaled(self, scaled: Any, scaler: Any, losses: Any) -> None:
         self._holdings.meet_scaler(scaler)
         self.own.loss_scaled(scaled, scaler, losses)
 
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
-        if self._holdings.owns(parameters):
-            self._holdings.meet(optimizer)
-            self._deeds.skipping.optimizer_begins(parameters, optimizer)
+        if not self._holdings.owns(parameters):
+            return
+        if self._in_backward:
+            raise RuntimeError(
+                "The guard decides when backward has ended. Found an optimizer that steps before, in a gradient hook. "
+                "Step after backward, or attach without `guard`."
+            )
+        if not self._deeds.skipping.stepping:
+            self._passes_inside = 0
+            if self._holdings.meet(optimizer):
+                self._deeds.optimizers_changed()
+        if self._late.begun and not supports([optimizer]) and self._late.left_out():
+            self._deeds.skipping.silence(parameters)
+        # Also what an optimizer holds besides the model, such as a loss with parameters: the step is one.
+        self._deeds.skipping.silence_with(parameters)
+        self._deeds.skipping.optimizer_begins(parameters, optimizer)
+        if supports([optimizer]):
             self._late.impose_on(optimizer)
 
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._holdings.owns(parameters):
             self._deeds.skipping.optimizer_stepped(optimizer)
             self._late.withdraw_from(optimizer)
-            self._optimizer_is_done(optimizer)
+            if not self._deeds.skipping.stepping:
+                self._optimizer_is_done(optimizer)
 
     def scaler_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._holdings.owns(parameters):
             self._optimizer_is_done(optimizer)
 
     def _optimizer_is_done(self, optimizer: Any) -> None:
-        self._ended = True
-        self.own.step_over()
+        self._step_is_over()
         if self._step_end.optimizer_stepped(optimizer):
-            self._deeds.step_over(self._step, said=False)
+            self._deeds.step_over(self._proceedings.step, said=False)
 
     def step_ended(self) -> None:
         """The script says so."""
-        self._ended = True
-        self.own.step_over()
+        if self._passes and not self._holdings.optimizers:
+            raise RuntimeError(
+                "The guard skips a step by keeping gradients from a torch optimizer. Found a step without one. Use "
+                "one, or attach without `guard`."
+            )
+        self._step_is_over()
         if self._step_end.told():
-            self._deeds.step_over(self._step, said=True)
+            self._deeds.step_over(self._proceedings.step, said=True)
+
+    def _step_is_over(self) -> None:
+        self._ended, self._remembers = True, False
+        self.own.step_over()
 
     def release(self) -> None:
         """The model is gone, or nobody guards any longer."""
+        self.released = True
         taps.disconnect(self)
         self.own.close()
         self._holdings.release()
-        if self._deeds.shelf is not None:
-            self._deeds.shelf.close()
+        self._deeds.release()

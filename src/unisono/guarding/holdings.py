@@ -17,8 +17,8 @@ from unisono.integrations.wrapper import Wrapper
 class Holdings:
     """:param states: Objects with `state_dict` and `load_state_dict`, such as a scheduler or a sampler."""
 
-    def __init__(self, wrapper: Wrapper, model: nn.Module, optimizer: Any, states: Sequence[Any]) -> None:
-        self.parameters: list[Tensor] = [parameter for _, parameter in wrapper.named_parameters()]
+    def __init__(self, wrapper: Wrapper, model: nn.Module, optimizers: Sequence[Any], states: Sequence[Any]) -> None:
+        self.parameters = [parameter for _, parameter in wrapper.named_parameters()]
         self.device = self.parameters[0].device
         self.states = list(states)
         self.scaler: Any = None
@@ -26,23 +26,31 @@ class Holdings:
         """What a scaler that is not met yet should start with."""
 
         self._weak_model = weakref.ref(model)
-        self._ids = {id(parameter) for parameter in self.parameters}
+        # Also what is frozen now: it may be thawed later.
+        self._ids = {id(parameter) for parameter in model.parameters()}
         # Weakly, as everything of the user's: in the order in which they were met, which is the same on all workers.
         self._optimizers: list[weakref.ref[Any]] = []
-        if optimizer is not None:
-            self.meet(optimizer)
+        for one in optimizers:
+            self.meet(one)
 
     def owns(self, parameters: Sequence[Tensor]) -> bool:
         return any(id(parameter) in self._ids for parameter in parameters)
 
-    def meet(self, optimizer: Any) -> None:
+    def meet(self, optimizer: Any) -> bool:
+        """Whether it is a new one."""
         if isinstance(optimizer, LBFGS):
             raise ValueError(
                 "The guard needs an optimizer that evaluates the loss once a step. Found LBFGS, whose line search "
                 "looks at steps that a skip would take away. Use another optimizer, or attach without `guard`."
             )
-        if not any(optimizer is known for known in self.optimizers):
-            self._optimizers.append(weakref.ref(optimizer))
+        # Some are wrapped in another, which shows the same groups.
+        if any(optimizer is known or optimizer.param_groups is known.param_groups for known in self.optimizers):
+            return False
+        self._optimizers.append(weakref.ref(optimizer))
+        return True
+
+    def all_parameters(self) -> list[Tensor]:
+        return list(self.module.parameters())
 
     def meet_scaler(self, scaler: Any) -> None:
         """One that the user has listed among the states is looked after there."""

@@ -47,6 +47,15 @@ class LateMeeting:
 
     def begin(self, norm_limit: float) -> None:
         self.begun, self._limit = True, norm_limit
+        self._verdict = Verdict(0, quiet=True, late=True, norm_limit=norm_limit)
+
+    def end(self) -> None:
+        """From the next meeting on all wait for each other again."""
+        self.begun, self._sent = False, None
+
+    def left_out(self) -> bool:
+        """For an optimizer that cannot ask the device itself. Waits."""
+        return self._found is not None and bool(self._found.item())
 
     def meet(self, word: Callable[[Tensor], Tensor], nth: int, consider: Consider) -> Verdict | None:
         """

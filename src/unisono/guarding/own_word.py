@@ -17,6 +17,8 @@ from unisono.losses import StepLoss
 from unisono.shares import even_share
 from unisono.sketch import measure_norm
 
+QUICK = (torch.float16, torch.bfloat16, torch.float32)
+
 
 class OwnWord:
     def __init__(self, parameters: Sequence[Any], rank: int, world: int) -> None:
@@ -25,11 +27,16 @@ class OwnWord:
         # Everywhere: with parts of a model unused, no few parameters are reached on all workers.
         self._hooks.listen_to_all()
         self._share = [parameters[index] for index in even_share([one.numel() for one in parameters], rank, world)]
+        self.counts = True
+        """Whether this worker's own loss and gradients have a part in the average; steering may leave them out."""
+
+        self._said: float | Tensor | None = None
         self._witness: float | Tensor | None = None
         self._scale: float | Tensor | None = None
 
     def record_loss(self, loss: Any) -> None:
-        self._loss.record(loss)
+        """Used where the loss is not known otherwise: it may be told of a step that is over."""
+        self._said = loss.detach().double().mean() if isinstance(loss, Tensor) else float(loss)
 
     def loss_scaled(self, scaled: Any, scaler: Any, losses: Any) -> None:
         current = getattr(scaler, "_get_scale_async", scaler.get_scale)()
@@ -64,7 +71,7 @@ class OwnWord:
 
     def word(self, blank: Word) -> Word:
         """:param blank: What else this worker has to say."""
-        loss, witness, square, scale = _read([self._loss.value(), self._witness, self._square(), self._scale])
+        loss, witness, square, scale = _read([self._own_loss(), self._own_witness(), self._square(), self._scale])
         known = [value for value in (loss, witness) if value is not None]
         return replace(
             blank,
@@ -76,10 +83,10 @@ class OwnWord:
 
     def fill_in(self, blank: Word, numbers_N: Tensor, device: torch.device) -> Tensor:
         """The same as numbers on the device, without waiting for them."""
-        loss, square, scale = self._loss.value(), self._square(), self._scale
+        loss, witness, square, scale = self._own_loss(), self._own_witness(), self._square(), self._scale
         numbers_N[:LENGTH] = torch.tensor(replace(blank, scaled=scale is not None).numbers(), dtype=torch.float64)
         sent_N = _sent(numbers_N, device)
-        finite = [torch.as_tensor(one).isfinite() for one in (loss, self._witness) if one is not None]
+        finite = [torch.as_tensor(one).isfinite() for one in (loss, witness) if one is not None]
         if loss is not None:
             sent_N[LOSS_KNOWN].fill_(1.0)
             sent_N[LOSS].copy_(_on(loss, device))
@@ -88,10 +95,17 @@ class OwnWord:
         sent_N[SQUARE].copy_(_on(square, device) / (1.0 if scale is None else _on(scale, device).square()))
         return sent_N
 
+    def _own_loss(self) -> float | Tensor | None:
+        found = self._loss.value()
+        return (self._said if found is None else found) if self.counts else None
+
+    def _own_witness(self) -> float | Tensor | None:
+        return self._witness if self.counts else None
+
     def _square(self) -> float | Tensor:
         gradients = [parameter.grad for parameter in self._share if parameter.grad is not None]
-        quick = [one for one in gradients if one.is_cuda and not one.is_sparse and not one.is_complex()]
-        squares = [measure_norm(one) for one in gradients if not any(one is other for other in quick)]
+        quick = [one for one in gradients if _is_quick(one)]
+        squares = [measure_norm(one) for one in gradients if not _is_quick(one)]
         moved = [square for square in squares if isinstance(square, Tensor)]
         if quick:
             norms = torch._foreach_norm(quick, 2.0, torch.float32)
@@ -109,6 +123,11 @@ def _read(numbers: Sequence[float | Tensor | None]) -> list[float | None]:
     moved = [number.double().reshape(()) for number in numbers if isinstance(number, Tensor)]
     values = iter(torch.stack([number.to(moved[0].device) for number in moved]).tolist() if moved else [])
     return [next(values) if isinstance(number, Tensor) else number for number in numbers]
+
+
+def _is_quick(gradient: Tensor) -> bool:
+    """Many of these are measured in one launch."""
+    return gradient.is_cuda and not gradient.is_sparse and gradient.dtype in QUICK
 
 
 def _on(number: float | Tensor, device: torch.device) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from unisono.console import Console
 from unisono.decision_text import decision_line
@@ -17,6 +17,7 @@ class Reporter:
     def __init__(self, log: RunLog | None, console: Console, step_now: Callable[[], int]) -> None:
         self.step_now, self.complain = step_now, console.complain
         self._log, self._console = log, console
+        self._broken: set[str] = set()
 
     @property
     def attempt(self) -> int:
@@ -30,6 +31,12 @@ class Reporter:
         self._log.write_at_once(record, grave)
         if grave:
             self._console.say(decision_line(record))
+
+    def tell_of_broken_rows(self, broken: Mapping[str, str]) -> None:
+        """Each once."""
+        for name in broken.keys() - self._broken:
+            self._broken.add(name)
+            self._console.say(f"the guard's row `{name}` failed ({broken[name]}); it is not asked any more")
 
     def ended(self, why: str, apart: tuple[int, ...]) -> None:
         """:param apart: Ranks whose decisions were not the first worker's."""

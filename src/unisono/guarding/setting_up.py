@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.actions.halt import halt
-from unisono.checkpoints import DiskShelf, MemoryShelf, OwnShelf, Shelf
+from unisono.checkpoints import DiskShelf, MemoryShelf, OwnShelf, Shelf, check_states
 from unisono.guard_options import VARIABLE, Guard, from_environment
 from unisono.guarding.assessor import Assessor
 from unisono.guarding.chronicle import Chronicle
@@ -23,13 +23,15 @@ from unisono.guarding.deeds import Deeds
 from unisono.guarding.guardian import Guardian
 from unisono.guarding.holdings import Holdings
 from unisono.guarding.late_meeting import is_possible
+from unisono.guarding.proceedings import Proceedings
 from unisono.guarding.restoring import Restoring
 from unisono.handshake import check_same
 from unisono.integrations.wrapper import Wrapper
 from unisono.monitor import Monitor
+from unisono.steering.helm import steering_of
 
 CHECKPOINTS = "checkpoints"
-_guarded: WeakSet[nn.Module] = WeakSet()
+_guardians: WeakKeyDictionary[nn.Module, Guardian] = WeakKeyDictionary()
 
 
 def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
@@ -45,30 +47,36 @@ def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
                 "`state` should hold objects with `state_dict` and `load_state_dict`, such as a scheduler or a "
                 f"sampler. Found {type(one).__name__}. Leave it out, or give it these two methods."
             )
+    check_states(states)
     return options or from_environment(os.environ.get(VARIABLE)), states
 
 
 def set_up(
-    model: nn.Module, wrapper: Wrapper, options: Guard, optimizer: Any, states: Sequence[Any], monitor: Monitor
+    model: nn.Module,
+    wrapper: Wrapper,
+    options: Guard,
+    optimizers: Sequence[Any],
+    states: Sequence[Any],
+    monitor: Monitor,
 ) -> None:
     """Waits for all workers: they guard the same way, or none does."""
     inner = getattr(model, "_orig_mod", model)
-    if inner in _guarded:
+    if guardian_of(inner) is not None:
         if not os.environ.get(VARIABLE):
             raise ValueError("A model can be guarded once. Found one that is guarded already. Attach to it once.")
         # `unisono run --guard` was quicker than the script's own `attach`.
         monitor.reporter.complain("guarded already, as the command asks; what the script asks for is not used")
         return
-    _guarded.add(inner)
+    _refuse_what_cannot_be(inner)
     ranks = wrapper.ranks()
-    holdings = Holdings(wrapper, inner, optimizer, states)
+    holdings = Holdings(wrapper, inner, optimizers, states)
     group = inner.process_group if isinstance(inner, DistributedDataParallel) and len(ranks) > 1 else None
     council = Council(group, holdings.device)
     if group is not None:
         check_same("guard", _wanted(options, wrapper), council.rank, ranks)
     run = council.tell({"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if council.is_first else None)
-    policy = options.policy()
     shelf, restoring = _checkpoints(options, run, council, ranks, monitor)
+    policy = options.policy()
     deeds = Deeds(
         council,
         ranks,
@@ -77,20 +85,39 @@ def set_up(
         1 if options.checkpoints is None else options.checkpoints.every,
         policy.callbacks(),
         lambda: halt(monitor.close, council.wait_for_all),
+        monitor.reporter.complain,
     )
-    guardian = Guardian(
-        wrapper,
+    proceedings = Proceedings(
         council,
         holdings,
         deeds,
         Assessor(ranks, options, policy, lambda: monitor.findings),
         Chronicle(run["attempt"]),
-        restoring,
         monitor.reporter,
         may_be_late=options.leaves_it_to_the_device() and is_possible(council, holdings.device),
     )
+    guardian = Guardian(wrapper, holdings, deeds, proceedings, restoring, steering_of(inner))
+    _guardians[inner] = guardian
     monitor.guarded_by(guardian)
     guardian.begin()
+
+
+def guardian_of(model: nn.Module) -> Guardian | None:
+    """Who guards it now. One whose monitor was closed has to go when all attach again."""
+    guardian = _guardians.get(model)
+    if guardian is not None and guardian.leaving:
+        guardian.release()
+    return None if guardian is None or guardian.released else guardian
+
+
+def _refuse_what_cannot_be(model: Any) -> None:
+    delayed = getattr(model, "_delay_all_reduce_all_params", False)
+    if delayed or getattr(model, "_use_python_reducer", False):
+        raise ValueError(
+            "The guard needs DistributedDataParallel to reduce gradients in backward by itself. Found "
+            f"{'delayed parameters' if delayed else 'compiled autograd, which reduces them in Python'}. "
+            "Do without that, or attach without `guard`."
+        )
 
 
 def _checkpoints(

@@ -7,6 +7,7 @@ no power of two. Hooks on the parameters do neither.
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from unisono.integrations.wrapper import trainable
 
+_DONE: Any = 1
+
 
 class DDPWrapper:
     def __init__(self, model: DistributedDataParallel) -> None:
@@ -22,6 +25,7 @@ class DDPWrapper:
         self._weak_model = weakref.ref(model)
         self._facts = _describe(model)
         self._decided: bool | None = None
+        self._prepared = False
         self._joined = False
         self._ranks = dist.get_process_group_ranks(model.process_group)
 
@@ -54,6 +58,17 @@ class DDPWrapper:
         """A forward pass without gradients changes DDP's flag, but not what becomes of the one before."""
         if torch.is_grad_enabled():
             self._decided = bool(self._model.require_forward_param_sync)
+            self._prepared = self._prepared or self._model.require_forward_param_sync is True
+
+    def has_reduced(self) -> bool:
+        """By what DDP itself has noted, compiled or not: it waits for gradients after such a forward pass only."""
+        return self._prepared or (not self.is_gone() and self._model.require_forward_param_sync is True)
+
+    def reduced(self) -> None:
+        self._prepared = False
+        if not self.is_gone() and self._model.require_forward_param_sync is True:
+            # As true as before, but not the `True` that the next forward pass will write there.
+            self._model.require_forward_param_sync = _DONE
 
     def joins(self) -> bool:
         """Once is enough: from then on the workers no longer count their steps alike."""

@@ -33,6 +33,12 @@ class Wrapper(Protocol):
     def joins(self) -> bool:
         """Whether workers may run out of data before others do."""
 
+    def has_reduced(self) -> bool:
+        """Whether the synchronised pass that has ended followed a forward pass of the wrapper since the last one."""
+
+    def reduced(self) -> None:
+        """The last one is over."""
+
     def is_gone(self) -> bool:
         """Whether the script has let go of the wrapper, though perhaps not of what is in it."""
 
@@ -69,6 +75,12 @@ class PlainModule:
         return module is self._weak_module()
 
     def forward_passed(self) -> None:
+        """Nothing depends on it."""
+
+    def has_reduced(self) -> bool:
+        return True
+
+    def reduced(self) -> None:
         """Nothing depends on it."""
 
     def joins(self) -> bool:

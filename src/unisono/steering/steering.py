@@ -79,6 +79,11 @@ class Steering(taps.Listener):
         weighting = getattr(self._weighting, "__name__", str(self._weighting))
         return ", ".join([re.sub(r"<function (\S+) at 0x[0-9a-f]+>", r"\1", weighting), *self._manner])
 
+    @property
+    def rejected(self) -> bool:
+        """This worker's gradient, in the pass that has just ended, counts nothing."""
+        return bool(self._rejected)
+
     def take(self) -> Steered | None:
         """What was decided since the last call, if anything, and if this is the first worker."""
         steered, self._steered, self.skipped = self._steered, None, False
