@@ -17,6 +17,15 @@ OPTIMIZERS = (
     *("sgd", "momentum", "momentum-foreach", "momentum-fused"),
     *("adam", "adam-foreach", "adam-fused", "adamw", "adamw-amsgrad"),
 )
+LOOPS = (
+    *("compiled", "unwrapped", "through", "more", "late", "wrapped-again", "attached-again", "forwards"),
+    *("afterwards", "healed", "later", "fits"),
+)
+LOOP_REFUSALS = {
+    "refuse-twice": "Found a second synchronised backward pass",
+    "refuse-without": "Found a step without one",
+    "refuse-inside": "Found an optimizer that steps before",
+}
 REFUSALS = {
     "refuse-lbfgs": "Found LBFGS",
     "refuse-join": "Found `join`",
@@ -115,6 +124,41 @@ def test_unusual_loops_and_actions(tmp_path):
     assert not any(rank["finite"] or rank["decisions"] for rank in found["closed-by-one"])
     for name, words in REFUSALS.items():
         assert all(words in rank["error"] for rank in found[name]), name
+
+
+@pytest.mark.slow
+def test_loops_of_unusual_shapes(tmp_path):
+    found = guarded(tmp_path, 3, *LOOPS, *LOOP_REFUSALS, job="guarded_loops.py")
+    for name in LOOPS:
+        assert_same_decisions(found[name])
+        assert all(rank["finite"] for rank in found[name]), name
+    for name in set(LOOPS) - {"healed", "later", "fits"}:
+        assert [one[1:3] for one in found[name][0]["decisions"]] == [["skip", [1]]], name
+    assert found["healed"][0]["decisions"] == []
+    assert all(rank["others_finite"] for rank in found["more"])
+    assert all(rank["kept"] for rank in found["forwards"])
+    # A second optimizer comes at the step before the bad one: all wait again from then on.
+    assert found["late"][0]["begun"][10:24] == [True] * 14
+    assert not any(rank["begun"][-1] for rank in found["late"])
+    assert "no healthy checkpoint" in found["later"][0]["decisions"][0][3]
+    for rank in found["fits"]:
+        assert rank["outcomes"][0].startswith("not rolled back: the checkpoint of step 20 does not fit on rank 1")
+        assert rank["prints"] == found["fits"][0]["prints"]
+    for name, words in LOOP_REFUSALS.items():
+        assert all(words in rank["error"] for rank in found[name]), name
+
+
+@pytest.mark.slow
+def test_on_the_device_nobody_waits_and_the_step_is_left_out_all_the_same(tmp_path):
+    """The same code as on a GPU with NCCL, on the CPU."""
+    found = guarded(tmp_path, 4, "late-nan", "late-extreme", "late-not-possible", "late-back")
+    for name, ranks in found.items():
+        assert_same_decisions(ranks)
+        action = "roll-back, skip" if name == "late-back" else "skip"
+        assert [one[:2] for one in ranks[0]["decisions"]] == [[BAD, action]], name
+        assert all(rank["finite"] for rank in ranks), name
+        if name != "late-back":
+            assert all(rank["weights_kept"] and rank["state_kept"] and rank["weights_moved"] for rank in ranks), name
 
 
 def assert_dry(ranks, written):

@@ -131,9 +131,11 @@ def killed_in(phase):
     original = getattr(owner, name)
 
     def dies(*args, **kwargs):
-        if phase in LATE:
-            original(*args, **kwargs)
-        os.kill(os.getpid(), signal.SIGKILL)
+        armed = bool(ARMED)
+        result = original(*args, **kwargs) if phase in LATE or not armed else None
+        if armed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
 
     setattr(owner, name, dies)
 
@@ -148,6 +150,8 @@ PHASES = {
     "after-resync": (Deeds, "_resync"),
 }
 LATE = ("gone-back", "after-resync")
+ARMED = []
+"""Not empty when there is something to repair or to go back from."""
 
 
 def restarted(phase):
@@ -163,6 +167,8 @@ def restarted(phase):
         while run.sampler.position < STEPS:
             run.step()
             time.sleep(0.01)
+            if run.taken == BAD:
+                ARMED.append(phase)
             if not going_back and attempt == "0" and run.taken == BAD and dist.get_rank() == 1:
                 next(run.model.parameters()).detach().add_(1e-3)
     return {"begun": begun, "attempt": attempt, **run.result()}
