@@ -94,6 +94,7 @@ def test_nan_on_one_rank_is_named_and_skipped_in_the_same_step_and_without_a_gua
     assert record.digest == found["saved"][3]["decisions"][0][-1]
 
 
+@pytest.mark.slow
 def test_unusual_loops_and_actions(tmp_path):
     found = guarded(
         tmp_path, 4, "dry", "clip", "own-rows", "reseed", "closed-by-one", "accumulated", "given-up", "closure",
@@ -171,7 +172,15 @@ def assert_dry(ranks, written):
 
 
 def test_replicas_are_found_voted_and_repaired_within_two_checks(tmp_path):
-    found = guarded(tmp_path, 4, "resync-drift", "resync-stale", "resync-state", "resync-on-finding")
+    assert_repaired(guarded(tmp_path, 4, "resync-drift", "resync-stale", "resync-state"))
+
+
+@pytest.mark.slow
+def test_replicas_that_a_finding_tells_of_are_repaired(tmp_path):
+    assert_repaired(guarded(tmp_path, 4, "resync-on-finding"))
+
+
+def assert_repaired(found):
     for name, ranks in found.items():
         assert_same_decisions(ranks)
         equal, decisions, outcomes = (ranks[0][key] for key in ("equal", "decisions", "outcomes"))
@@ -182,7 +191,7 @@ def test_replicas_are_found_voted_and_repaired_within_two_checks(tmp_path):
         assert all(equal[-10:]), name
         assert decisions[0][1:3] == ["resync", [1]], name
         assert "rank 1 was overwritten by rank 0" in outcomes[0], name
-    assert "optimizer state" in found["resync-state"][0]["outcomes"][0]
+        assert ("optimizer state" in outcomes[0]) == (name == "resync-state"), name
 
 
 def test_a_persistent_fault_stops_after_exactly_the_budget_with_its_own_exit_code(tmp_path):
@@ -219,6 +228,15 @@ def assert_replayed(ranks):
             assert [one[1] for one in once["decisions"]] == ["roll-back, skip"]
             for part in ("print", "state", "rate", "random"):
                 assert once[part] == never[part], part
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["dying-before", "dying-between"])
+def test_a_rank_that_dies_in_a_meeting_ends_the_job_as_with_ddp_alone(tmp_path, moment):
+    outcome = launch(torchrun(4, JOBS / "guarded.py", moment), env={"RESULTS": tmp_path}, timeout=60)
+    assert outcome.returncode == 1, outcome
+    assert b"Signal 9 (SIGKILL)" in outcome.stderr, outcome
+    assert not list(tmp_path.glob(f"{moment}.*.json")), "somebody trained on"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+import signal
 import sys
 import time
 
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import unisono
 from unisono.guarding import late_meeting, setting_up
+from unisono.guarding.council import Council
 from unisono.policy import Row
 
 STEPS, BAD = 30, 24
@@ -191,7 +193,7 @@ def resynced(kind, resync, pause=0.0):
     equal = []
     with training.monitor:
         before = copy.deepcopy(training.model.module.state_dict())
-        for number in range(60):
+        for number in range(60 if pause else 35):
             training.step(number)
             if number == 12:
                 damaged(training, kind, before)
@@ -310,6 +312,22 @@ def statistics():
     return {**training.result(), "finite_buffers": all(bool(one.isfinite().all()) for one in training.model.buffers())}
 
 
+def dying(method):
+    """Rank 1 is killed in the middle of a meeting."""
+    training = Training("dying", "adamw", unisono.guard())
+    if dist.get_rank() == 1:
+        original, calls = getattr(Council, method), []
+
+        def dies(self, *args):
+            calls.append(1)
+            if len(calls) == 10:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(self, *args)
+
+        setattr(Council, method, dies)
+    training.run()
+
+
 def raised(work):
     try:
         work()
@@ -361,6 +379,8 @@ JOBS = {
     "given-up": given_up_by_the_script,
     "closure": closure,
     "statistics": statistics,
+    "dying-before": lambda: dying("_gather"),
+    "dying-between": lambda: dying("_broadcast"),
     "refuse-lbfgs": lambda: raised(lbfgs),
     "refuse-join": lambda: raised(joining),
     "refuse-different": lambda: raised(different),
