@@ -144,7 +144,7 @@ PHASES = {
     "decided": (Deeds, "_roll_back"),
     "fetching": (DiskShelf, "fetch"),
     "half-way": (model_part, "put_back_buffers"),
-    "gone-back": (deeds, "put_back"),
+    "gone-back": (deeds, "go_back"),
     "before-resync": (deeds, "resync"),
     "while-sending": (sending, "_fill"),
     "after-resync": (Deeds, "_resync"),

@@ -41,9 +41,9 @@ def state_of(optimizer):
 
 
 class Training:
-    def __init__(self, optimizer="adam-fused", guard=None, factor=None, scaled=False, name="run"):
+    def __init__(self, optimizer="adam-fused", guard=None, factor=None, scaled=False, name="run", dtype=None):
         torch.manual_seed(0)
-        self.model = DistributedDataParallel(MODELS["convolutional"]().cuda())
+        self.model = DistributedDataParallel(MODELS["convolutional"]().cuda().to(dtype))
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.scaler = torch.amp.GradScaler("cuda", init_scale=2.0**8, enabled=scaled)
         run = os.path.join(sys.argv[1], name)
@@ -53,7 +53,7 @@ class Training:
         for parameter in self.model.parameters():
             parameter.register_hook(lambda gradient: gradient * self.multiplier.to(gradient.dtype))
         generator = torch.Generator().manual_seed(dist.get_rank())
-        self.images = torch.randn(STEPS, 16, 3, 8, 8, generator=generator).cuda()
+        self.images = torch.randn(STEPS, 16, 3, 8, 8, generator=generator).cuda().to(dtype)
         self.labels = torch.randint(0, 10, (STEPS, 16), generator=generator).cuda()
         self.prints, self.states = [], []
 
@@ -96,6 +96,7 @@ def skips():
     for optimizer in OPTIMIZERS:
         for value in (math.nan, 1e9):
             found[f"{optimizer} {value}"] = Training(optimizer, unisono.guard(), at(BAD, value)).run()
+    found["float64"] = Training("adam-foreach", unisono.guard(), at(BAD, math.nan), dtype=torch.float64).run()
     found["scaled extreme"] = Training("adam-fused", unisono.guard(), at(BAD, 1e9), scaled=True).run()
     found["scaled inf"] = Training("adam-fused", unisono.guard(), at(BAD, math.inf), scaled=True).run()
     return found

@@ -9,8 +9,9 @@ from unisono.actions.clip import clip
 from unisono.actions.reseed import reseed
 from unisono.actions.reset_momentum import reset_momentum
 from unisono.actions.resync import resync
+from unisono.actions.roll_back import go_back, look_at
 from unisono.actions.skip import Skipping
-from unisono.checkpoints import CheckpointError, Shelf, Snapshot, capture, check_fits, put_back
+from unisono.checkpoints import CheckpointError, Shelf, Snapshot, capture
 from unisono.guarding.council import Council
 from unisono.guarding.holdings import Holdings
 from unisono.guarding.restoring import WHOLE_STEP
@@ -90,7 +91,7 @@ class Deeds:
     def _roll_back(self, decision: Decision) -> str:
         """Looked at by all, together, before anybody goes back: each at the end of its step, where nobody meets."""
         step = int(decision.argument or 0)
-        snapshot, problem = self._looked_at(step)
+        snapshot, problem = look_at(self.shelf, self._holdings.subject(), step)
         refused = self._council.those_who(snapshot is None)
         if refused:
             own = f" ({problem})" if problem else ""
@@ -98,18 +99,6 @@ class Deeds:
             return f"not rolled back: the checkpoint of step {step} does not fit on rank {ranks}{own}"
         self._target = snapshot
         return ""
-
-    def _looked_at(self, step: int) -> tuple[Snapshot | None, str]:
-        try:
-            if self.shelf is None:
-                return None, ""
-            if not self.shelf.captures:
-                return Snapshot(step), ""
-            snapshot = self.shelf.fetch(step)
-            check_fits(self._holdings.subject(), snapshot)
-        except CheckpointError as error:
-            return None, str(error)
-        return snapshot, ""
 
     def _reseed(self, decision: Decision) -> str:
         reseed(decision.step, self._council.rank)
@@ -136,7 +125,7 @@ class Deeds:
             return
         if self._target is not None:
             target, self._target = self._target, None
-            self._go_back(self.shelf, target)
+            go_back(self.shelf, self._holdings.subject(), target)
         elif not self.skipped and step % self._every == 0 and self.shelf.has_room():
             self._keep(self.shelf, step, said)
 
@@ -148,12 +137,6 @@ class Deeds:
             shelf.keep(snapshot)
         except CheckpointError as error:
             self._complain(f"no checkpoint could be taken ({error})")
-
-    def _go_back(self, shelf: Shelf, target: Snapshot) -> None:
-        if shelf.captures:
-            put_back(self._holdings.subject(), target)
-        else:
-            shelf.fetch(target.step)
 
     def optimizers_changed(self) -> None:
         """Checkpoints of other optimizers fit no more."""
