@@ -98,7 +98,8 @@ def attach(
 
     def settings() -> Settings:
         chosen_schedule = schedule or _scheduled(None if options is None else options.every)
-        return Settings(chosen_schedule, run_dir, first_step, loader, ignored, on_finding, chosen_sinks)
+        guarding = "" if options is None else options.words()
+        return Settings(chosen_schedule, run_dir, first_step, loader, ignored, on_finding, chosen_sinks, guarding)
 
     try:
         if wrapper is None:
@@ -125,14 +126,15 @@ def _listen(
     nth = _monitors_of_group[ranks]
     _monitors_of_group[ranks] += 1
     try:
-        monitor = Monitor(wrapper, settings(), nth, steering)
+        asked = settings()
+        monitor = Monitor(wrapper, asked, nth, steering)
     except Exception as error:
         if must:
             raise
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
         Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
         return InertMonitor()
-    _introduce(monitor, len(ranks), steering)
+    _introduce(monitor, len(ranks), steering, asked.guard)
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
     # It outlives the wrapper itself: a script that throws it away trains on, unsynchronised.
     weakref.finalize(getattr(model, "module", model), monitor.retire).atexit = False
@@ -163,10 +165,11 @@ def _is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def _introduce(monitor: Monitor, world: int, steering: Steering | None) -> None:
+def _introduce(monitor: Monitor, world: int, steering: Steering | None, guard: str) -> None:
     if monitor.rank != 0:
         return
-    where = f"recording in {short(Path(monitor.run_dir or '.'))}"
+    guarded = f"guarding ({guard}), " if guard else ""
+    where = f"{guarded}recording in {short(Path(monitor.run_dir or '.'))}"
     if world == 1:
         Console().say(f"one worker only, nothing to compare: local signals, {where}")
     else:

@@ -52,6 +52,11 @@ def actions_of(record: DecisionRecord) -> list[str]:
     return record.action.split(", ")
 
 
+def is_skip(record: DecisionRecord) -> bool:
+    """Whether the step was really left out."""
+    return not record.dry and "skip" in actions_of(record)
+
+
 def ranks_of(record: DecisionRecord) -> list[int]:
     return [rank for rank in record.ranks if rank is not None]
 
@@ -73,6 +78,12 @@ class Deeds:
         (self._would if record.dry else self._done).add(record)
 
     @property
+    def stopped_at(self) -> int | None:
+        """The step at which the guard stopped the job, if that is how it ended."""
+        last = self.newest[-1] if self.newest else None
+        return last.step if last is not None and not last.dry and "halt" in actions_of(last) else None
+
+    @property
     def decided(self) -> int:
         """Decisions, dry ones too."""
         return self._done.decisions + self._would.decisions
@@ -85,7 +96,7 @@ class Deeds:
         return {"acts": self._done.decisions, **dry, **by_action}
 
     def words(self) -> str:
-        """`acted 3 times: 2 steps skipped (steps 5 and 9), 1 roll-back (step 812 to step 700)`."""
+        """`acted 3 times: 2 steps skipped (steps 5 and 9), 1 roll-back (step 812 back to 700)`."""
         told = [(self._done, "acted"), (self._would, "would have acted")]
         return "; ".join(f"{verb} {tally.words()}" for tally, verb in told if tally.decisions)
 
@@ -117,7 +128,8 @@ class _Tally:
     def add(self, record: DecisionRecord) -> None:
         self.decisions += 1
         for action in actions_of(record):
-            self.places.setdefault(action, _Places()).add(f"{record.step:,}{_to(action, record)}")
+            back = f" back to {record.to_step:,}" if action == "roll-back" and record.to_step is not None else ""
+            self.places.setdefault(action, _Places()).add(f"{record.step:,}{back}")
 
     def words(self) -> str:
         times = "once" if self.decisions == 1 else f"{self.decisions:,} times"

@@ -28,6 +28,13 @@ def check_names(found: Iterable[str], known: Sequence[str]) -> None:
             raise UserError(f"an option of the guard should be one that exists. Found `{name}`. {hint}")
 
 
+def check_path(file: Any) -> None:
+    if file is not None and not isinstance(file, str | os.PathLike):
+        raise UserError(
+            f"`file` of the guard should be the path of a TOML file. Found {file!r}. Write: unisono.guard()"
+        )
+
+
 def check_guard(guard: Guard) -> None:
     for name in ("skip", "reseed", "dry_run"):
         _switch(name, getattr(guard, name))
@@ -46,7 +53,21 @@ def check_guard(guard: Guard) -> None:
     if guard.checkpoints is not None and type(guard.checkpoints).__name__ != "Checkpoints":
         raise UserError(
             f"`checkpoints` of the guard should be `unisono.Checkpoints(...)`. Found {guard.checkpoints!r}. "
-            "Write: unisono.guard(checkpoints=unisono.Checkpoints(every=100))"
+            "Write: unisono.guard(rollback=True, checkpoints=unisono.Checkpoints(every=100))"
+        )
+    _needs_rollback(guard)
+
+
+def _needs_rollback(guard: Guard) -> None:
+    """Checkpoints are kept for going back to, and there is nothing to go back to without them."""
+    if guard.rollback:
+        return
+    if any("roll-back" in row.actions for row in guard.rows):
+        raise UserError("a row that rolls back needs checkpoints. Found none. Write: unisono.guard(rollback=True, ...)")
+    if guard.checkpoints is not None:
+        raise UserError(
+            "`checkpoints` of the guard are kept for going back to. Found them without `rollback`. Write: "
+            "unisono.guard(rollback=True, checkpoints=...)"
         )
 
 

@@ -89,6 +89,12 @@ class Guard:
         """What is not finite or extreme about a step, whether or not anything is done about it."""
         return rows.spike(situation, *self._limits)
 
+    def words(self) -> str:
+        """What may be done: `skip, rollback; dry run`."""
+        names = ("skip", "clip", "rollback", "resync", "reset_momentum", "halt", "reseed")
+        asked = [name.replace("_", " ") for name in names if getattr(self, name)] + [row.name for row in self.rows]
+        return ", ".join(asked) + "; dry run" * self.dry_run
+
     def leaves_it_to_the_device(self) -> bool:
         """Whether a GPU may decide that a step does not count: nothing else is to be done at the same step."""
         return self.skip and not (self.clip or self.rows or self.dry_run)
@@ -180,9 +186,13 @@ def guard(file: str | os.PathLike[str] | None = None, **options: Any) -> Guard:
     :param every: Listen to gradients at every so-manieth step.
     """
     checks.check_names(options, [one.name for one in fields(Guard)])
+    checks.check_path(file)
     if file is None:
         return Guard(**options)
     content = read_guard_file(file)
+    if options.get("rollback") is False:
+        # Then the file's checkpoints are not wanted either.
+        options.setdefault("checkpoints", None)
     with checks.in_file(file):
         asked = _from_file(content)
     return replace(asked, **options)

@@ -30,12 +30,12 @@ def check_same(topic: str, wanted: str, rank: int, ranks: list[int]) -> None:
     keys = [str(place) for place in range(len(ranks))]
     try:
         store.wait(keys, timedelta(seconds=PATIENCE))
-    except RuntimeError as error:
+    except RuntimeError:
         missing = [str(other) for other, place in zip(ranks, keys, strict=True) if not store.check([place])]
         raise ValueError(
             f"Every worker should ask for {topic}. Found nothing of it from rank {', '.join(missing[:8])} in "
             f"{PATIENCE:.0f} s. Call attach with the same arguments on every rank."
-        ) from error
+        ) from None
     others = [other for other, place in zip(ranks, keys, strict=True) if store.get(place) != mine]
     if others:
         raise ValueError(

@@ -23,14 +23,17 @@ class Inquiry:
         self._usual = 0.0
         self._steps = 0
 
-    def about(self, record: StepRecord, soon: int) -> Iterator[Announcement]:
-        """Questions raised by a step; `soon` is the next step that can be arranged beforehand."""
+    def about(self, record: StepRecord, soon: int, guarded: bool = False) -> Iterator[Announcement]:
+        """Questions raised by a step; `soon` is the next step that can be arranged beforehand.
+
+        :param guarded: The guard has skipped it, not a loss scaler.
+        """
         if record.weights_W:
             if self._may("audit", record.step, MOST_AUDITS, STEPS_BETWEEN_AUDITS):
                 yield Announcement(start=soon, audit_of=record.step)
             if self._may("detail", record.step, MOST_DETAILS, STEPS_BETWEEN_DETAILS):
                 yield Announcement(start=soon, detail=True)
-        worker = self._odd_worker(record)
+        worker = self._odd_worker(record, guarded)
         if worker is not None and self._may("batch", record.step, MOST_BATCHES, STEPS_BETWEEN_BATCHES):
             yield Announcement(start=soon, batch_of=record.step, worker=worker)
 
@@ -41,10 +44,10 @@ class Inquiry:
             asked.append(step)
         return allowed
 
-    def _odd_worker(self, record: StepRecord) -> int | None:
+    def _odd_worker(self, record: StepRecord, guarded: bool) -> int | None:
         """The worker whose batch stands out, if one does."""
         for worker, finite in enumerate(record.finite_W):
-            if finite is False and not record.skipped:
+            if finite is False and (guarded or not record.skipped):
                 return worker
         losses = [loss for loss in record.loss_W if loss is not None and math.isfinite(loss)]
         if len(losses) < len(record.loss_W) or len(losses) < 2:

@@ -7,15 +7,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from unisono.console import Console
+from unisono.decision_text import is_skip
 from unisono.diagnosis import Diagnosis
 from unisono.finding import Finding
-from unisono.records import Record, from_line, to_line
+from unisono.records import DecisionRecord, Record, from_line, to_line
 from unisono.report.findings import block
 from unisono.sinks.feed import Feed
 
 WIDTH = 100
 HELD_STEPS, HELD_SECONDS = 3, 3.0
 """A finding waits so long before it is told: what shows first may be the symptom of what shows next."""
+
+ACTS = 100
+"""Decisions of the guard that are remembered until their steps are over."""
 
 MOST_TOLD = 12
 """Findings shown in full; later ones are in the run file only."""
@@ -35,6 +39,7 @@ class LiveDiagnosis:
         self._unread = self._held = False
         self._noticed: dict[str, tuple[int, float]] = {}
         self._later: deque[Record] = deque()
+        self._acts: deque[DecisionRecord] = deque(maxlen=ACTS)
         self.findings: list[Finding] = []
 
     def see(self, record: Record) -> None:
@@ -67,9 +72,16 @@ class LiveDiagnosis:
         self.findings = self._diagnosis.findings()
         return any(finding.at_least("warning") for finding in news)
 
+    def skipped_by_guard(self, step: int) -> bool:
+        """As far as it has been seen: a decision is written down before its step is over."""
+        return any(is_skip(one) and one.step == step for one in self._acts)
+
     def _see_decisions(self) -> None:
         while self._later:
-            self._see(self._later.popleft())
+            record = self._later.popleft()
+            if isinstance(record, DecisionRecord):
+                self._acts.append(record)
+            self._see(record)
 
     @property
     def suspicious(self) -> bool:
@@ -85,7 +97,7 @@ class LiveDiagnosis:
     def verdict(self) -> str:
         grave = [finding for finding in self.findings if finding.at_least("warning")]
         if not grave:
-            return "nothing suspicious was found"
+            return "nothing else was found" if self._acts else "nothing suspicious was found"
         codes = ", ".join(f"{finding.code} {finding.slug}" for finding in grave)
         return f"found: {codes}"
 

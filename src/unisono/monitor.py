@@ -195,6 +195,7 @@ class Monitor:
         mailbox = Mailbox(stores.for_messages, self.rank, self.world)
         facts = own_facts(self._global_rank, self._probe) | {
             "steering": "" if self._steering is None else str(self._steering),
+            "guard": self._settings.guard,
             "settings": compared_settings(self._settings.schedule, self.world),
             "model": compared_model(self._probe, wrapper),
         }

@@ -30,7 +30,7 @@ class Planner:
         self._lost = False
         self._suspected_at = -STEPS_BETWEEN_SUSPICIONS
 
-    def after(self, roll: RollCall, record: StepRecord, exchange: Exchange) -> None:
+    def after(self, roll: RollCall, record: StepRecord, exchange: Exchange, guarded: bool = False) -> None:
         """A step has been written down."""
         self._last_step = max(self._last_step, record.step)
         signals = [signal for signal in roll.signal_W if signal is not None]
@@ -44,9 +44,9 @@ class Planner:
             self._set_interval(start, share, exchange)
         spoilt = [worker for worker, one in enumerate(roll.signal_W) if one is not None and not one.finite]
         # What steering left out has been dealt with, and may go on for the whole run.
-        if spoilt and not record.skipped and not are_left_out(record, spoilt):
+        if spoilt and (guarded or not record.skipped) and not are_left_out(record, spoilt):
             self.suspect(exchange)
-        for question in self._inquiry.about(record, start):
+        for question in self._inquiry.about(record, start, guarded):
             self._announce(question, exchange)
 
     def look_closer(self, exchange: Exchange) -> None:

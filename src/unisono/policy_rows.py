@@ -111,7 +111,7 @@ def _extreme_norm(now: Situation, limit: float) -> Reason | None:
     if now.norm is None or ratio is None or ratio <= limit * (WITH_LOSSES if now.risen else 1):
         return None
     return Reason(
-        f"the gradient's norm is {_number(now.norm)}, {_number(ratio)} times the end of its usual range",
+        f"the gradient's norm is {_number(now.norm)}; usually it is at most {_number(now.norm / ratio)}",
         evidence={"norm": now.norm, "norm_ratio": ratio, "recent_norm": now.recent_norm or 0.0},
     )
 

@@ -61,6 +61,7 @@ class RunLog:
     def met(self, greetings: dict[int, dict[str, Any]]) -> None:
         """The ranks have introduced themselves."""
         own = greetings[0]
+        self._summary.guarded = bool(own["guard"])
         self.write(
             AttemptRecord(
                 attempt=self.attempt,
@@ -75,6 +76,7 @@ class RunLog:
                 python=own["python"],
                 launcher=launcher(),
                 steering=own["steering"],
+                guard=own["guard"],
             )
         )
         head = {"attempt": self.attempt, "step": self._first_step, "time": time.time()}
@@ -134,6 +136,7 @@ class RunLog:
         place = short(self.run_dir)
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
         found = any(finding.at_least("warning") for finding in self.diagnosis.findings)
+        found = found or bool(self._summary.deeds.decided)
         look = f"; look at it with: unisono diagnose {place}" if found else ""
         self._console.say(f"recorded in {place}{dropped}{look}")
         self._feed.close(self.diagnosis.verdict())

@@ -176,7 +176,7 @@ class Scribe:
         record = measure(roll, self._memory, self._attempt, exchange.plan.in_burst(roll.step))
         self.last_step = max(self.last_step, roll.step)
         self._write(record)
-        self._planner.after(roll, record, exchange)
+        self._planner.after(roll, record, exchange, self._diagnosis.skipped_by_guard(roll.step))
 
     def _watch_ranks(self, exchange: Exchange) -> None:
         for change in self._attendance.changes(max(self.last_step, exchange.newest)):

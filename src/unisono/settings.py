@@ -23,3 +23,5 @@ class Settings:
     ignore: tuple[str, ...] = ()
     on_finding: Callable[[Finding], None] | None = None
     sinks: tuple[Sink, ...] = ()
+    guard: str = ""
+    """What the guard may do, in words."""

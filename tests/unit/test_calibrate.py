@@ -119,13 +119,15 @@ def test_the_file_is_a_guard_with_the_evidence_beside_it(tmp_path, capsys):
     assert cli.main(["calibrate", run, "--write", str(target)]) == 0
     assert capsys.readouterr().out.endswith(f"written: {target}\n")
     asked = unisono.guard(target)
-    for name in ("norm_spike", "loss_spike", "every"):
+    for name in ("norm_spike", "loss_spike"):
         assert getattr(asked, name) == found[name]
-    assert asked.clip is False
+    assert (asked.clip, asked.every) == (False, None)
     comments = " ".join(line.removeprefix("# ") for line in target.read_text().splitlines())
     assert all(one["evidence"] in comments for one in content["suggestions"])
-    target.write_text(target.read_text().replace("# clip", "clip"))
+    for name in ("clip", "[listening]", "every"):
+        target.write_text(target.read_text().replace(f"# {name}", name))
     assert unisono.guard(target).clip == found["clip"]
+    assert unisono.guard(target).every == found["every"]
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_run_is_read(tmp_path, capsys):

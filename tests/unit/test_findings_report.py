@@ -144,6 +144,14 @@ def test_what_could_not_be_checked_is_said_with_what_it_needs():
     assert "UN104 needs thing 4; 2 more kinds of evidence are listed by --json" in text
 
 
+@pytest.mark.parametrize(("dry", "text"), [(False, "stopped by the guard at step 812: 3,000 steps"), (True, "healthy")])
+def test_a_job_that_the_guard_stopped_is_not_called_healthy(dry, text):
+    deeds = Deeds()
+    deeds.add(decision(5))
+    deeds.add(decision(812, "halt", dry=dry))
+    assert checkup(deeds=deeds).verdict_text.startswith(text)
+
+
 def test_everything_that_weakens_the_verdict_is_said():
     text = as_text(checkup(muted={"UN105": 12}, unreadable_lines=1, further_models=("model-2",)))
     assert "found but ignored as asked: UN105 since step 12" in text

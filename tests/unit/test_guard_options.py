@@ -71,6 +71,9 @@ def test_budget_and_dry_run_reach_the_policy():
         ({"rows": [lambda now: None]}, "should be a list of `unisono.policy.Row`"),
         ({"rows": 3}, "should be a list"),
         ({"checkpoints": {"every": 3}}, "unisono.Checkpoints"),
+        ({"checkpoints": Checkpoints()}, "without `rollback`"),
+        ({"rows": [Row("back", lambda now: "now", "roll-back")]}, "needs checkpoints"),
+        ({"file": True}, "path of a TOML file"),
         ({"budget": -1}, "`budget`"),
         ({"budget": True}, "`budget`"),
         ({"per": 0}, "`per`"),
@@ -141,7 +144,9 @@ def test_a_file_and_what_counts_more_than_it(tmp_path):
         norm_spike=25, halt=["UN410"], rollback=True, checkpoints=Checkpoints(every=50, where="disk"), every=20
     )
     assert unisono.guard(file) == expected
-    assert unisono.guard(str(file), rollback=False, budget=9) == replace(expected, rollback=False, budget=9)
+    assert unisono.guard(str(file), rollback=False, budget=9) == replace(
+        expected, rollback=False, budget=9, checkpoints=None
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ def test_a_step_that_the_loss_scaler_skips_is_not_odd(inquiry):
     assert ask(inquiry, 3, finite_W=(False, True), skipped=True) == []
 
 
+def test_a_step_that_the_guard_skipped_is_odd_all_the_same(inquiry):
+    asked = list(inquiry.about(step(3, finite_W=(True, False), skipped=True), soon=11, guarded=True))
+    assert asked == [Announcement(start=11, batch_of=3, worker=1)]
+
+
 def test_a_loss_far_off_is_asked_about_once_the_usual_is_known(inquiry):
     far = (1.0, 1.0, 9.0, 1.0)
     usual_losses(inquiry, LEARNED_AFTER - 1)

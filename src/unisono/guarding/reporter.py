@@ -15,7 +15,7 @@ class Reporter:
     """:param log: None on all workers but the first."""
 
     def __init__(self, log: RunLog | None, console: Console, step_now: Callable[[], int]) -> None:
-        self.step_now, self.complain = step_now, console.complain
+        self.step_now, self.say, self.complain = step_now, console.say, console.complain
         self._log, self._console = log, console
         self._broken: set[str] = set()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from unisono.checkpoints import DiskShelf, Snapshot, find_healthy, load, put_back
 from unisono.guarding.council import Council
 from unisono.guarding.holdings import Holdings
+from unisono.runlog import short
 
 WHOLE_STEP = "whole_step"
 
@@ -20,10 +21,10 @@ class Restoring:
         replica: str,
         council: Council,
         shelf: DiskShelf,
-        complain: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:
         self._folder, self._rank, self._replica, self._council = folder, rank, replica, council
-        self._shelf, self._complain = shelf, complain
+        self._shelf, self._say = shelf, say
 
     def restore(self, holdings: Holdings) -> int | None:
         if not holdings.optimizers:
@@ -33,12 +34,15 @@ class Restoring:
             )
         readable = find_healthy(self._folder, self._rank, [self._replica], self._council.world)
         step = self._council.choose(readable)
+        if self._council.is_first:
+            found = "no healthy checkpoint" if step is None else f"going on after step {step:,}, from the checkpoint"
+            self._say(f"{found} in {short(self._folder)}")
         if step is not None:
             snapshot = load(self._folder, step, self._rank, [self._replica], self._council.world)
             put_back(holdings.subject(), _without_scaler(snapshot, holdings))
             self._shelf.adopt(step)
             if not snapshot.own.get(WHOLE_STEP) and self._council.is_first:
-                self._complain(
+                self._say(
                     f"the checkpoint is of the moment after the optimizer's step {step}: what your loop does after "
                     "that, such as scheduler.step(), is still to be done. End each step with monitor.step() to have "
                     "whole ones"

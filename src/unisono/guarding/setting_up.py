@@ -48,7 +48,13 @@ def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
                 f"sampler. Found {type(one).__name__}. Leave it out, or give it these two methods."
             )
     check_states(states)
-    return options or from_environment(os.environ.get(VARIABLE)), states
+    options = options or from_environment(os.environ.get(VARIABLE))
+    if states and (options is None or not options.rollback):
+        raise ValueError(
+            "`state` belongs to the guard's checkpoints. Found it without them. Write: "
+            "guard=unisono.guard(rollback=True)"
+        )
+    return options, states
 
 
 def set_up(
@@ -144,7 +150,7 @@ def _checkpoints(
         attempt=run["attempt"],
         complain=monitor.reporter.complain,
     )
-    return shelf, Restoring(folder, rank, replica, council, shelf, monitor.reporter.complain)
+    return shelf, Restoring(folder, rank, replica, council, shelf, monitor.reporter.say)
 
 
 def _wanted(options: Guard, wrapper: Wrapper) -> str:

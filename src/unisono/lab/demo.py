@@ -54,7 +54,7 @@ def show_guarded(fault: str, workers: int, out: str | None, width: int, colour: 
     found = {name: examine(path) for name, path in runs.items()}
     outcomes = [f"{name}: {outcome(steps[name], found[name])}" for name in runs]
     told = [f"== {name}\n{as_text(checkup, width, colour)}" for name, checkup in found.items()]
-    return "\n\n".join([side_by_side(steps), "\n".join(outcomes), *told, _pages(list(runs.values()))])
+    return "\n\n".join([side_by_side(steps), *told, _pages(list(runs.values())), "\n".join(outcomes)])
 
 
 def outcome(steps: Sequence[StepRecord], checkup: Checkup) -> str:

@@ -56,7 +56,10 @@ class AttemptRecord:
     python: str = ""
     launcher: str = ""
     steering: str = ""
-    """By which weighting and how; empty where unisono only listens."""
+    """By which weighting and how; empty where unisono does not weigh."""
+
+    guard: str = ""
+    """What the guard may do; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,9 @@ class StepRecord:
     loss_range: float | None = None
     finite_W: tuple[bool | None, ...] = ()
     compute_W: Floats = ()
-    """Seconds from the end of the last step to the end of the rank's own backward."""
+    """Seconds from the end of the last step to the end of the rank's own backward; `step_W`: of the whole step."""
 
     step_W: Floats = ()
-    """Seconds of the whole step."""
 
     clip_norm: float | None = None
     """What the user's `clip_grad_norm_` returned."""

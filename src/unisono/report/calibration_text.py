@@ -12,8 +12,8 @@ from unisono.terminal import plain
 LABEL = 14
 COMMENT = 100
 LISTENING = ("every",)
-OFF = ("clip",)
-"""Written down, but commented out: it changes steps that were healthy, so it is asked for by hand."""
+OFF = {"clip": "scale gradients down to it", "every": "listen so often from the first step on"}
+"""Written down, but commented out: they change what was healthy, so they are asked for by hand."""
 
 
 def as_text(found: Calibration, width: int = 80) -> str:
@@ -34,7 +34,7 @@ def as_toml(found: Calibration, run: str) -> str:
     lines += _entries([one for one in found.suggestions if one.name not in LISTENING])
     listening = [one for one in found.suggestions if one.name in LISTENING]
     if listening:
-        lines += ["", "[listening]", *_entries(listening)]
+        lines += ["", "# [listening]", *_entries(listening)]
     lines += [line for one in found.unknown for line in ("", *_comment(f"No suggestion for {one}."))]
     return "\n".join(lines) + "\n"
 
@@ -49,7 +49,7 @@ def _entries(suggestions: Sequence[Suggestion]) -> list[str]:
     lines: list[str] = []
     for one in suggestions:
         off = one.name in OFF
-        hint = " Take away the # to scale gradients down to it." if off else ""
+        hint = f" Take away the # to {OFF[one.name]}." if off else ""
         lines += ["", *_comment(f"{one.evidence}.{hint}"), f"{'# ' * off}{one.name} = {one.value!r}"]
     return lines
 

@@ -41,6 +41,9 @@ class Checkup:
     @property
     def verdict_text(self) -> str:
         grave = _counted([severity for severity in self.severities("open") if severity != "info"])
+        stopped = self.deeds.stopped_at
+        if stopped is not None:
+            return f"stopped by the guard at step {stopped:,}: {grave or self._extent()}"
         if grave:
             return f"{grave}, {self._healthy_until()}"
         over = _counted([severity for severity in self.severities("resolved") if severity != "info"])

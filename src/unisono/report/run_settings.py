@@ -79,6 +79,7 @@ def _attempt_facts(scene: Scene) -> dict[str, str]:
         "python": attempt.python,
         "devices": ", ".join(devices),
         "steering": attempt.steering,
+        "guard": attempt.guard,
         # Behind the host stands a process id, which is another one in every run.
         "launched on": attempt.launcher.rpartition(":")[0],
     }

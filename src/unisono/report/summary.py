@@ -23,6 +23,7 @@ class Summary:
         self.workers = workers
         self.ranks = ranks or range(workers)
         self.steering, self.deeds = Steering(), Deeds()
+        self.guarded = False
         self.steps = 0
         self.heard = 0
         self.skipped = 0
@@ -60,7 +61,8 @@ class Summary:
         ]
         if self.steering.steps:
             rows.append(f"  {'steering':<{NAME_WIDTH}} {self.steering.words(self.ranks)}")
-        guarded = [f"the guard {self.deeds.words()}"] if self.deeds.decided else []
+        idle = ["the guard had nothing to do"] if self.guarded else []
+        guarded = [f"the guard {self.deeds.words()}"] if self.deeds.decided else idle
         return [self._headline(), *(row for row in rows if row), *guarded]
 
     def _headline(self) -> str:

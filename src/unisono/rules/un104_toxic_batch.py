@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from unisono.history import LEARNT, median, median_of_others, scatter
-from unisono.records import BatchRecord, Floats, StepRecord
+from unisono.records import BatchRecord, DecisionRecord, Floats, StepRecord
+from unisono.rules._guarded import tell_what_was_kept_away
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._statistical import Statistical
 
@@ -71,6 +72,9 @@ class ToxicBatch(Statistical):
         self._losses, self._norms = Series(), Series()
         self._first: list[float] = []
         self._suspect: Shock | None = None
+
+    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+        tell_what_was_kept_away(self, record, scene, "loss_score", {"bad-sample": 0.7})
 
     def on_batch(self, record: BatchRecord, scene: Scene) -> None:
         self._batches.append(record)

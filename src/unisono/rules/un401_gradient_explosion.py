@@ -6,20 +6,17 @@ from collections import deque
 
 from unisono.finding import SEVERITIES
 from unisono.history import median
-from unisono.records import Floats, StepRecord
+from unisono.records import DecisionRecord, Floats, StepRecord
 from unisono.rules._episode import CLEARLY_LARGER, LASTING, SETTLED, Episode, leader
+from unisono.rules._guarded import tell_what_was_kept_away
 from unisono.rules._own_layers import growth, told
 from unisono.rules._recent import Recent
 from unisono.rules._scene import Scene
 from unisono.rules._statistical import Statistical
 from unisono.rules._steered import applied_norm
 
-HOT = 10.0
-PAST = 50
-LEARNT = 10
-SUSTAINED = 3
-FIRST_LOSSES = 5
-EVERY = 10
+HOT, PAST, LEARNT = 10.0, 50, 10
+SUSTAINED, FIRST_LOSSES, EVERY = 3, 5, 10
 FOLLOWED, ASKED = 150, 64
 """Steps after which what was an explosion is the new usual, and for which a risen loss asks for closer listening."""
 
@@ -92,6 +89,9 @@ class GradientExplosion(Statistical):
         """A loss has risen between two readings of the norm."""
         episode = self._episode
         return episode is not None and episode.by_loss and len(episode.losses) < ASKED
+
+    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+        tell_what_was_kept_away(self, record, scene, "norm_ratio", {"bad-data": 0.5, "learning-rate": 0.3})
 
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         super().on_step(record, scene)

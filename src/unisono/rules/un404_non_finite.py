@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from unisono.decision_text import is_skip, ranks_of
 from unisono.records import AttemptRecord, DecisionRecord, StepRecord
 from unisono.rules._rule import STATISTICAL, Rule
 from unisono.rules._scene import Scene, spoken
 from unisono.rules._steered import are_left_out
 
+OF_ALL = {"learning-rate": 0.7, "overflow": 0.5}
 OF_ONE = {"bad-sample": 0.7, "overflow": 0.4, "faulty-device": 0.3}
 
 
@@ -49,8 +51,12 @@ class NonFinite(Rule):
         self._length = 0
 
     def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
-        if "skip" in record.action and not record.dry:
+        if is_skip(record):
             self._skipped_by_guard = record.step
+        elif record.action == "halt" and not record.dry and "not finite" in record.reason:
+            # Of such a step nothing else is heard any more.
+            named = ranks_of(record)
+            self.report(record.step, scene, why=record.reason, causes=OF_ONE if named else OF_ALL, ranks=named)
 
     def on_step(self, record: StepRecord, scene: Scene) -> None:
         guarded = record.step == self._skipped_by_guard
@@ -79,7 +85,7 @@ class NonFinite(Rule):
             why, causes, bad = self.case.whys[""], {}, []
         elif True not in record.finite_W:
             why, bad = f"gradients on all workers were not finite from step {record.step} on", []
-            causes = {"learning-rate": 0.7, "overflow": 0.5}
+            causes = OF_ALL
         else:
             named = spoken(scene.ranks(bad))
             why = f"before all-reduce, the gradient of {named} was not finite at step {record.step}, the others' were"
@@ -102,7 +108,7 @@ class NonFinite(Rule):
             record.step,
             scene,
             why=f"the gradient of {named} was not finite at step {record.step}{count}; {how}",
-            causes=OF_ONE if True in record.finite_W else {"learning-rate": 0.7, "overflow": 0.5},
+            causes=OF_ONE if True in record.finite_W else OF_ALL,
             workers=bad if True in record.finite_W else [],
             severity="warning",
             evidence={"left_out_steps": self._left_out},

@@ -19,11 +19,9 @@ class GuardActed(Rule):
         "needs to be done about a single act; many of them point to a fault that should be found."
     )
     needs = "a guard, which is off unless asked for"
-    causes = {"guarded-step": "a step met a condition of the guard"}
+    causes = {"guarded-step": "a step met a condition that the guard was asked to act on"}
     remedies = {
-        "guarded-step": (
-            "if the guard acts often, look for the cause among the other findings: `unisono diagnose RUN`",
-        )
+        "guarded-step": ("if it acts often, its reasons and the other findings tell where to look for the fault",)
     }
 
     def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
@@ -31,7 +29,7 @@ class GuardActed(Rule):
         self.report(
             record.step,
             scene,
-            why=f"the guard {scene.deeds.words()}; {last}because {record.reason}",
+            why=f"the guard {scene.deeds.words()}, {last}because {record.reason}",
             causes={"guarded-step": 0.9},
             ranks=ranks_of(record),
             evidence=scene.deeds.counts(),

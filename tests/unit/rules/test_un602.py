@@ -11,7 +11,7 @@ def test_acts_are_counted_by_what_was_done_and_when():
     )
     assert (found.severity, found.first_step, found.last_step, found.ranks) == ("info", 5, 812, (1, 2))
     assert found.why == (
-        "the guard acted 3 times: 3 steps skipped (steps 5, 9 and 812), 1 roll-back (step 812 to step 700); "
+        "the guard acted 3 times: 3 steps skipped (steps 5, 9 and 812), 1 roll-back (step 812 back to 700), "
         "the last time because the norm is 120 times the recent one"
     )
     assert found.evidence == {"acts": 3, "skip": 3, "roll-back": 1}
@@ -26,7 +26,7 @@ def test_what_a_dry_run_would_have_done_is_told_apart():
 def test_a_dry_run_has_not_acted():
     found = judge(GuardActed, decision("skip", at=9, dry=True))
     assert found.why == (
-        "the guard would have acted once: 1 step skipped (step 9); because rank 2's loss is not finite"
+        "the guard would have acted once: 1 step skipped (step 9), because rank 2's loss is not finite"
     )
     assert found.evidence["acts"] == 0
 

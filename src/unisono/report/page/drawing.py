@@ -90,4 +90,6 @@ def look(story: Story) -> str:
 
 def extent(story: Story) -> tuple[float, float]:
     first = story.timeline.first_step or 0
-    return first - 0.5, max(story.timeline.last_step, first + 1) + 0.5
+    # Of the step at which the guard stopped the job nothing else is known.
+    last = max([story.timeline.last_step, *(act.step for act in story.acts)])
+    return first - 0.5, max(last, first + 1) + 0.5

@@ -22,7 +22,9 @@ def actions(story: Story) -> Html:
     if story.steering.steps:
         skipped = f"<p>unisono steered: {text(story.steering.words(story.ranks))}.</p>{skipped}"
     elif not story.deeds.decided:
-        return f"<p>unisono only listened: it changed nothing in this run.</p>{skipped}"
+        guarded = story.attempt is not None and story.attempt.guard
+        idle = "The guard had nothing to do" if guarded else "unisono only listened"
+        return f"<p>{idle}: it changed nothing in this run.</p>{skipped}"
     return _guarded(story) + skipped
 
 
@@ -76,6 +78,7 @@ def _facts(story: Story) -> list[tuple[str, str]]:
             ("Parameters", f"{attempt.parameters:,}"),
             ("torch, Python", f"{attempt.torch}, {attempt.python}"),
             ("Steered by", attempt.steering),
+            ("Guard", attempt.guard),
             ("Sketch", f"{attempt.sketch_length:,} numbers stand for the direction of a gradient"),
         ]
     if story.end is not None:

@@ -1,0 +1,29 @@
+"""Steps that the guard kept from training: rules look only at those that were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unisono.decision_text import deed, ranks_of
+from unisono.records import DecisionRecord
+from unisono.rules._rule import Rule
+from unisono.rules._scene import Scene
+
+
+def tell_what_was_kept_away(
+    rule: Rule, record: DecisionRecord, scene: Scene, measure: str, causes: Mapping[str, float]
+) -> None:
+    """:param measure: The evidence by which the guard judged."""
+    if measure not in record.evidence or record.dry:
+        return
+    rule.report(
+        record.step,
+        scene,
+        why=f"{record.reason}; the guard {deed(record)}",
+        causes=causes,
+        ranks=ranks_of(record),
+        # No graver than the rule may be.
+        severity=rule.severity if "halt" in record.action else "warning",
+        evidence={measure: record.evidence[measure]},
+        about="guard",
+    )
