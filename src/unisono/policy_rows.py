@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from statistics import median
 
 from unisono.finding import Finding
@@ -44,15 +45,15 @@ def not_finite(now: Situation) -> Reason | None:
 
 def extreme(now: Situation, norm_spike: float, loss_spike: float) -> Reason | None:
     """A norm or a worker's loss far outside its recent past. With a limit of 0 it is not looked at."""
-    return (_extreme_norm(now, norm_spike) if norm_spike else None) or (
-        _extreme_loss(now, loss_spike) if loss_spike else None
-    )
+    loss = _extreme_loss(now, loss_spike) if loss_spike else None
+    norm = _extreme_norm(now, norm_spike) if norm_spike else None
+    return _with_culprit(norm, loss) or loss
 
 
 def exploded(now: Situation, ratio: float, persistent: int, norm_spike: float, loss_spike: float) -> Reason | None:
     """Something to roll back from: a norm beyond `ratio`, the `persistent`-th spike of late, or a critical finding."""
     if found := _extreme_norm(now, ratio):
-        return found
+        return _with_culprit(found, _extreme_loss(now, loss_spike) if loss_spike else None)
     if found := persists(now, persistent, norm_spike, loss_spike):
         return found
     news = [one for one in now.findings if one.severity == "critical"]
@@ -113,6 +114,15 @@ def _extreme_norm(now: Situation, limit: float) -> Reason | None:
     return Reason(
         f"the gradient's norm is {_number(now.norm)}; usually it is at most {_number(now.norm / ratio)}",
         evidence={"norm": now.norm, "norm_ratio": ratio, "recent_norm": now.recent_norm or 0.0},
+    )
+
+
+def _with_culprit(norm: Reason | None, loss: Reason | None) -> Reason | None:
+    """The averaged gradient is everybody's; a worker's loss at the same step tells whose batch it was."""
+    if norm is None or loss is None:
+        return norm
+    return replace(
+        norm, words=f"{norm.words}; {loss.words}", ranks=loss.ranks, evidence={**loss.evidence, **norm.evidence}
     )
 
 

@@ -315,3 +315,13 @@ def test_losses_that_rise_on_all_workers_are_no_accident_of_one_batch():
         assert asked.policy().decide(now) is None
         watch.learn(now, asked.spike(now))
     assert not now.risen
+
+
+@pytest.mark.parametrize("asked", [guard(), guard(rollback=True)])
+def test_a_loss_at_the_same_step_tells_whose_batch_made_the_norm_extreme(asked):
+    losses = {"loss_W": (1.0, 1.0, 900.0, 1.0), "loss_score_W": (0.0, 0.0, 900.0, 0.0)}
+    assert decided(asked, norm=5e3, norm_ratio=5e3).ranks == ()
+    found = decided(asked, norm=5e3, norm_ratio=5e3, **losses)
+    assert found.ranks == (2,)
+    assert "norm" in found.reason
+    assert "rank 2's loss is 900" in found.reason

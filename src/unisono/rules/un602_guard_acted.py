@@ -30,7 +30,7 @@ class GuardActed(Rule):
             record.step,
             scene,
             why=f"the guard {scene.deeds.words()}, {last}because {record.reason}",
-            causes={"guarded-step": 0.9},
+            causes={},
             ranks=ranks_of(record),
             evidence=scene.deeds.counts(),
         )
