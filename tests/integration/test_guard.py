@@ -171,6 +171,7 @@ def assert_dry(ranks, written):
     assert record.to_step is not None
 
 
+@pytest.mark.slow
 def test_replicas_are_found_voted_and_repaired_within_two_checks(tmp_path):
     assert_repaired(guarded(tmp_path, 4, "resync-drift", "resync-stale", "resync-state"))
 
@@ -268,8 +269,9 @@ def test_a_hundred_thousand_decisions_at_the_limit_never_differ(tmp_path):
 def test_a_script_is_guarded_without_a_line_of_it_changed(tmp_path):
     line = torchrun(2, SCRIPTS / "poisoned.py")
     alone = launch(under_unisono(line, "--out", tmp_path / "alone"), cwd=tmp_path)
-    assert alone.stdout.split() == [b"lost", b"lost"], alone
+    # The two may write into one line.
+    assert (alone.stdout.count(b"lost"), alone.stdout.count(b"finite")) == (2, 0), alone
     guarded = launch(under_unisono(line, "--out", tmp_path / "run", "--guard"), cwd=tmp_path)
     assert guarded.returncode == 0, guarded
-    assert guarded.stdout.split() == [b"finite", b"finite"], guarded
+    assert (guarded.stdout.count(b"lost"), guarded.stdout.count(b"finite")) == (0, 2), guarded
     assert [record.action for record in decisions_in(tmp_path / "run")] == ["skip"]

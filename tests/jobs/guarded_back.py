@@ -73,7 +73,11 @@ class Run:
         self.data = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(7))
         self.labels = torch.arange(96) % 10
         self.monitor = unisono.attach(
-            self.model, self.optimizer, guard=guard, state=(self.scheduler, self.sampler), run_dir=run_dir(name)
+            self.model,
+            self.optimizer,
+            guard=guard,
+            state=() if guard is None else (self.scheduler, self.sampler),
+            run_dir=run_dir(name),
         )
         self.multiplier = [1.0]
         scaled_gradients(self.model, self.multiplier)
