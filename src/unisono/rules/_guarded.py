@@ -16,6 +16,8 @@ def tell_what_was_kept_away(
     """:param measure: The evidence by which the guard judged."""
     if measure not in record.evidence or record.dry:
         return
+    # The guard decides before a step is over, and long before it is written down.
+    rule.not_before = record.step
     rule.report(
         record.step,
         scene,

@@ -86,6 +86,9 @@ class Rule:
         self.last_good: int | None = None
         """The last step at which the check was possible and found nothing."""
 
+        self.not_before: int | None = None
+        """Steps before this one, which may still be on their way, have no say any more in this attempt."""
+
     @property
     def suspicious(self) -> bool:
         """Something may be going on: worth listening more closely, no word yet."""
@@ -96,6 +99,8 @@ class Rule:
         return (cls.__doc__ or cls.slug).strip()
 
     def see(self, record: Any, scene: Scene) -> None:
+        if record.kind == "attempt":
+            self.not_before = None
         look = getattr(self, "on_" + record.kind, None)
         if look is not None:
             look(record, scene)
@@ -148,7 +153,7 @@ class Rule:
         """The check was possible at `step` and found nothing."""
         self.checks += 1
         self.last_good = step
-        if self.case is not None:
+        if self.case is not None and (self.not_before is None or step >= self.not_before):
             self.case.cleared += 1
 
     def excuse(self, why: str) -> None:

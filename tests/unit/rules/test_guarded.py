@@ -5,7 +5,7 @@ import pytest
 from unisono.rules.un104_toxic_batch import ToxicBatch
 from unisono.rules.un401_gradient_explosion import GradientExplosion
 from unisono.rules.un404_non_finite import NonFinite
-from unit.rules.build import decision, judge, step
+from unit.rules.build import decision, judge, step, watch
 
 MEASURES = {GradientExplosion: "norm_ratio", ToxicBatch: "loss_score"}
 
@@ -21,6 +21,16 @@ def test_an_explosion_that_stopped_the_job_is_critical():
     found = judge(GradientExplosion, decision("halt", at=9, evidence={"norm_ratio": 90.0}))
     assert found.severity == "critical"
     assert "the guard stopped the job" in found.why
+
+
+def test_steps_that_are_written_down_later_do_not_heal_it():
+    rule, scene = watch(GradientExplosion, decision("skip", at=90, evidence={"norm_ratio": 90.0}))
+    for number in range(20, 90):
+        rule.passed(number)
+    assert rule.finding(scene).state == "open"
+    for number in range(91, 200):
+        rule.passed(number)
+    assert rule.finding(scene).state == "resolved"
 
 
 @pytest.mark.parametrize("rule", MEASURES)

@@ -61,7 +61,9 @@ def _finding(finding: Finding, story: Story) -> Html:
         f'<button type="button" class="jump" data-first="{finding.first_step}" data-last="{last}">'
         f'Show in the charts<span class="hidden"> {text(finding.code)}</span></button>'
     )
-    facts = [("Why", code_in(finding.why)), ("Next", _remedies(finding))]
+    facts = [("Why", code_in(finding.why))]
+    if finding.remedies:
+        facts.append(("Next", _remedies(finding)))
     if finding.where:
         facts.append(("Where", text(", ".join(dict.fromkeys(finding.where)))))
     if "symptoms" in finding.evidence:
