@@ -87,6 +87,15 @@ def digest(model):
     return sha.hexdigest()
 
 
+def raised(work):
+    """The error every rank meets."""
+    try:
+        work()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {"error": None}
+
+
 def say(name, value):
     """Leaves a result of this rank for the test."""
     with open(os.path.join(os.environ["RESULTS"], f"{name}.{dist.get_rank()}.json"), "w") as file:

@@ -9,7 +9,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import batch, digest, process_group, say, wrapped
+from common import batch, digest, process_group, raised, say, wrapped
 from torch.distributed.algorithms.join import Join
 from torch.nn.functional import cross_entropy
 
@@ -326,14 +326,6 @@ def dying(method):
 
         setattr(Council, method, dies)
     training.run()
-
-
-def raised(work):
-    try:
-        work()
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-    return {"error": None}
 
 
 def lbfgs():

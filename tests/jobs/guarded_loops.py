@@ -5,7 +5,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from common import digest, perceptron, process_group, say
+from common import digest, perceptron, process_group, raised, say
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -224,14 +224,6 @@ def told_afterwards():
 def healed_by_steering():
     """The bad worker counts nothing: there is no need to skip."""
     return Loop("healed", weighting=AgreementFilter(max_distance=2.0)).run()
-
-
-def raised(work):
-    try:
-        work()
-    except Exception as error:
-        return {"error": str(error)}
-    return {"error": None}
 
 
 JOBS = {

@@ -8,7 +8,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from common import MODELS, batch, digest, optimizer_for, process_group, say
+from common import MODELS, batch, digest, optimizer_for, process_group, raised, say
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.algorithms.join import Join
@@ -151,15 +151,6 @@ def statistics(forget):
         for one, other in zip(later, found["buffers"][FROM - 1], strict=True)
     )
     return {"frozen": frozen}
-
-
-def raised(work):
-    """The error every rank meets."""
-    try:
-        work()
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-    return {"error": None}
 
 
 def compressed():

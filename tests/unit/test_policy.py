@@ -325,3 +325,10 @@ def test_a_loss_at_the_same_step_tells_whose_batch_made_the_norm_extreme(asked):
     assert found.ranks == (2,)
     assert "norm" in found.reason
     assert "rank 2's loss is 900" in found.reason
+
+
+def test_a_row_without_a_cool_down_acts_on_every_bad_pass_of_a_step():
+    """The number of a step stays when another model's training goes through this one."""
+    policy = guard().policy()
+    bad = replace(CALM, loss_W=(1.0, 1.0, math.nan, 1.0))
+    assert [policy.decide(bad).actions for _ in range(2)] == [("skip",)] * 2

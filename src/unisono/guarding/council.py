@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unisono.guarding.word import LENGTH, Verdict, Word, verdict_of, word_of
+from unisono.guarding.word import Verdict, Word, verdict_of, word_of
 
 FAILED = -1.0
 """In place of a length: the first worker could not decide."""
@@ -35,7 +35,7 @@ class Council:
         return self.rank == 0
 
     def meet(self, word: Word, decide: Callable[[list[Word]], Verdict]) -> Verdict:
-        words = [word_of(numbers) for numbers in self._gather(word.numbers(), LENGTH)]
+        words = [word_of(numbers) for numbers in self._gather(word.numbers())]
         return self._follow(lambda: decide(words))
 
     def choose(self, mine: Sequence[int]) -> int | None:
@@ -99,7 +99,7 @@ class Council:
         dist.all_gather(rows, numbers_N, group=self.group)
         return torch.stack(rows)
 
-    def _gather(self, numbers: list[float], length: int) -> list[list[float]]:
+    def _gather(self, numbers: list[float]) -> list[list[float]]:
         """Everybody's numbers, on the first worker; nobody's elsewhere."""
         if self.group is None:
             return [numbers]
