@@ -40,7 +40,7 @@ $(BIN)/python:
 	@echo "== virtual environment in .venv ($(PYTHON))"
 	$(PYTHON) -m venv .venv 2>/dev/null || { $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python .venv install pip; }
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py src/unisono/sketch/fold.c | $(BIN)/python
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/unisono/sketch/*.[ch]) | $(BIN)/python
 	@echo "== installing (torch is large: this takes minutes, and only the first time)"
 	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt "torch==2.13.0"
 	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e ".[dev]"

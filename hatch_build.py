@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared")
+FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-pthread")
 SKETCH = Path("src/unisono/sketch")
 SOURCE, LIBRARY = "fold.c", "_fold.so"
 

@@ -1,9 +1,11 @@
-"""How long it takes to read and to diagnose a long run file on one core, and by how much memory grows on the way.
+"""How long it takes to read and to diagnose a long run file, and by how much memory grows on the way.
 
 python benchmarks/diagnosis_speed.py [--records 1000000] [--every 20] [--workers 1024] [--json FILE]
 
-The run is invented: six layer groups, healthy noise, and matrices where a monitor would keep them. Time is CPU time of
-this one process. W = workers, G = layer groups.
+The run is invented: six layer groups, healthy noise, and matrices where a monitor would keep them. What each part takes
+is CPU time of one process that does it all. `unisono diagnose` goes through a long file with several processes where
+cores are free: that is timed as well, on the wall and by the processor. The live share is what the listening thread of
+rank 0 does with a record: its line, the diagnosis, the news. W = workers, G = layer groups.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 import re
 import sys
@@ -22,9 +25,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from unisono.console import Console
 from unisono.diagnosis import Diagnosis
+from unisono.live import LiveDiagnosis
 from unisono.metrics import MATRICES_EVERY, MATRICES_FIRST, MATRIX_UP_TO
 from unisono.records import FORMAT, AttemptRecord, Record, RunRecord, StepRecord, WorkerFacts, to_line
+from unisono.report.checkup import examine
 from unisono.report.lost_work import Timesheet
 from unisono.report.scaling import Readings
 from unisono.runfile import scan
@@ -34,6 +40,9 @@ TOGETHER = 160
 """Values of a kind that are read before they are diagnosed: few, as in a stream, but worth two looks at the clock."""
 
 MILLION = 1_000_000
+LIVE = 400_000
+"""Workers' numbers that the live share is measured over."""
+
 Noise = Callable[[float, float], float]
 """A random number, given mean and standard deviation."""
 
@@ -169,6 +178,32 @@ def resident_megabytes() -> float:
     return int(found[1]) / 1000 if found else math.nan
 
 
+def live_milliseconds(count: int, every: int, workers: int) -> dict[str, float]:
+    """A record's line and the rest, on the mean over records; what is learnt first takes less, and is left out."""
+    seen = list(islice(records(count, every, workers), max(200, LIVE // workers)))
+    diagnosis, writing, diagnosing, counted = LiveDiagnosis(Console(), (), None), 0.0, 0.0, 0
+    for number, record in enumerate(seen):
+        begin = time.process_time()
+        line = to_line(record)
+        written = time.process_time()
+        diagnosis.see(record, line)
+        diagnosis.tell()
+        if number >= len(seen) // 2:
+            writing += written - begin
+            diagnosing += time.process_time() - written
+            counted += 1
+    writing, diagnosing = 1e3 * writing / counted, 1e3 * diagnosing / counted
+    return {"milliseconds_live_line": writing, "milliseconds_live_diagnosis": diagnosing}
+
+
+def diagnosed(path: Path) -> dict[str, float]:
+    """As by `unisono diagnose`."""
+    began, used = time.perf_counter(), sum(os.times()[:4])
+    examine(path)
+    seconds, used = time.perf_counter() - began, sum(os.times()[:4]) - used
+    return {"seconds_of_diagnose": seconds, "processor_seconds_of_diagnose": used}
+
+
 def measured(count: int, every: int, workers: int) -> dict[str, Any]:
     reader = Reader(workers)
     with tempfile.TemporaryDirectory() as folder:
@@ -177,6 +212,7 @@ def measured(count: int, every: int, workers: int) -> dict[str, Any]:
             file.writelines(to_line(record) + "\n" for record in records(count, every, workers))
         size = path.stat().st_size
         growth = reader.go_through(path, count)
+        whole = diagnosed(path)
     return {
         "records": count,
         "heard_every": every,
@@ -189,6 +225,8 @@ def measured(count: int, every: int, workers: int) -> dict[str, Any]:
         "process_seconds": reader.seconds,
         "seconds_for_a_million": MILLION * reader.seconds / count,
         "megabytes_grown_after_first_tenth": growth,
+        **whole,
+        **live_milliseconds(count, every, workers),
         "findings": [finding.code for finding in reader.diagnosis.findings()],
     }
 

@@ -4,10 +4,10 @@
 
 `--device cuda`: all ranks share one GPU.
 
-All variants train their own copy in the same processes and take turns step by step, so that whatever else the machine
-does hits all of them. Each steered variant is `unisono.attach(...)` as a user writes it, listening included. Prints the
-median time of a step of the slowest rank, and its ratio to plain DDP; and how often a decision by sketches differs from
-the one by exact inner products of the same gradients.
+All variants train in the same processes and take turns in blocks of steps, so that whatever else the machine does hits
+all of them. Each steered variant is `unisono.attach(...)` as a user writes it, listening included, and is closed at the
+end of its block. Prints the median time of a step of the slowest rank, and its ratio to plain DDP in the same turn.
+`unisono bench` measures the same with a model of any size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -24,80 +23,40 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from listening_cost import TOKENS, VOCABULARY, Transformer
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-import unisono
+from unisono.bench.route_cost import PLAIN, ROUTES, route_cost
+from unisono.bench.training import Trainee
 from unisono.weightings import AgreementFilter
 
 BATCH = 8
-PLAIN = "plain DDP"
-VARIANTS: dict[str, dict[str, Any] | None] = {
+BLOCK = 5
+VARIANTS = {
     PLAIN: None,
     "listening only": {},
-    "sketch, model": {"weighting": AgreementFilter(), "gram": "sketch"},
+    "sketch, model": ROUTES["sketch, model"],
     "sketch, bucket": {"weighting": AgreementFilter(), "gram": "sketch", "scope": "bucket"},
-    "exact, model": {"weighting": AgreementFilter(), "gram": "exact"},
+    "exact, model": ROUTES["exact, model"],
     "exact, bucket": {"weighting": AgreementFilter(), "gram": "exact", "scope": "bucket"},
 }
 
 
-class Trainee:
-    def __init__(self, options: dict[str, Any] | None, device: torch.device, home: str, name: str) -> None:
-        torch.manual_seed(0)
-        self.model = DistributedDataParallel(Transformer().to(device))
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 3e-4)
-        self.seconds: list[float] = []
-        self.monitor = None
-        if options is not None:
-            self.monitor = unisono.attach(self.model, self.optimizer, run_dir=f"{home}/{name}", **options)
-
-    def step(self, tokens: Tensor) -> None:
-        dist.barrier()
-        began = time.perf_counter()
-        self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.model(tokens).flatten(0, 1), tokens.flatten()).backward()
-        self.optimizer.step()
-        if tokens.is_cuda:
-            torch.cuda.synchronize()
-        self.seconds.append(time.perf_counter() - began)
-
-
-def slowest(seconds: list[float]) -> list[float]:
-    """Of all ranks, step by step."""
-    times = torch.tensor(seconds, dtype=torch.float64)
-    dist.all_reduce(times, dist.ReduceOp.MAX)
-    found: list[float] = times.tolist()
-    return found
-
-
-def measured(rounds: int, device: torch.device, home: str) -> dict[str, Any]:
-    trainees = {name: Trainee(options, device, home, name) for name, options in VARIANTS.items()}
+def trainee(device: torch.device, home: Path) -> Trainee:
+    torch.manual_seed(0)
+    model = Transformer().to(device)
     generator = torch.Generator().manual_seed(dist.get_rank())
-    for _ in range(rounds + 3):
+
+    def make_loss(wrapped):
         tokens = torch.randint(VOCABULARY, (BATCH, TOKENS), generator=generator).to(device)
-        for trainee in trainees.values():
-            trainee.step(tokens)
-    times = {name: slowest(trainee.seconds[3:]) for name, trainee in trainees.items()}
-    for trainee in trainees.values():
-        if trainee.monitor is not None:
-            trainee.monitor.close()
-    plain = times[PLAIN]
-    return {
-        "milliseconds": {name: 1000 * statistics.median(seconds) for name, seconds in times.items()},
-        "ratio": {name: _ratio(seconds, plain) for name, seconds in times.items()},
-    }
+        return nn.functional.cross_entropy(wrapped(tokens).flatten(0, 1), tokens.flatten())
 
-
-def _ratio(seconds: list[float], plain: list[float]) -> float:
-    """Median of the ratios of neighbouring steps."""
-    return statistics.median(one / other for one, other in zip(seconds, plain, strict=True))
+    return Trainee(model, torch.optim.AdamW(model.parameters(), 3e-4), make_loss, home)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--short", action="store_true", help="3 rounds: shows that it works, too short for a figure")
+    parser.add_argument("--rounds", type=int, default=40, help="timed steps of each variant, in blocks of five")
+    parser.add_argument("--short", action="store_true", help="one round: shows that it works, too short for a figure")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", metavar="FILE", help="where the result goes")
     options = parser.parse_args()
@@ -105,7 +64,9 @@ def main() -> None:
     dist.init_process_group("gloo")
     home = [tempfile.mkdtemp()]
     dist.broadcast_object_list(home)
-    result = measured(3 if options.short else options.rounds, torch.device(options.device), home[0])
+    rounds = 1 if options.short else options.rounds
+    learner = trainee(torch.device(options.device), Path(home[0]))
+    result = route_cost(learner, VARIANTS, max(1, rounds // BLOCK), min(rounds, BLOCK), lambda: None)
     if dist.get_rank() == 0:
         show(result, options)
     dist.barrier()

@@ -18,12 +18,13 @@ from unisono.deferred import plain, sum_of
 from unisono.evidence.witness import Witness
 from unisono.gradient_hooks import GradientHooks
 from unisono.guarding.guardian import Guardian
+from unisono.hearing import Hearing
 from unisono.integrations.wrapper import Wrapper
 from unisono.losses import StepLoss
 from unisono.nesting import Nesting
 from unisono.parcel import Parcel
 from unisono.plan import Plan
-from unisono.probe import Hearing, Probe
+from unisono.probe import Probe
 from unisono.shielding import guarded
 from unisono.steering.steering import Steering
 from unisono.taps import Listener
@@ -35,7 +36,7 @@ class Ear(Listener):
         wrapper: Wrapper,
         probe: Probe,
         witness: Witness,
-        share: list[int],
+        share: list[int] | None,
         plan: Plan,
         submit: Callable[[Parcel], None],
         complain: Callable[[str], None],
@@ -50,23 +51,21 @@ class Ear(Listener):
         self._clock = clock_for(probe.device)
         self._mine = {id(parameter) for parameter in probe.parameters}
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
-        self._stepping = Nesting()
         self._touched, self._charged = 0, 0.0
         self._began: Mark = self._clock.mark()
-        self._loss = StepLoss(complain)
+        self._stepping, self._loss = Nesting(), StepLoss(complain)
         self._reset()
         witness.step_is(first_step)
 
     def _reset(self) -> None:
         self._backwards = self._strays = self._syncs = self._window = 0
-        self._zeroed = self._foreign_step = self._due = False
+        self._zeroed = self._foreign_step = self._due = self._listening = self._syncing = False
         self._scale: float | Tensor | None = None
         self._clip_norm: float | Tensor | None = None
         self._finite_sum: float | Tensor | None = None
         self._reduced: float | Tensor | None = None
         self._backward_mark: Mark | None = None
         self._hearing: Hearing | None = None
-        self._listening = self._syncing = False
         self._loss.reset()
 
     def capturing(self) -> bool:
@@ -86,7 +85,7 @@ class Ear(Listener):
         self._syncing = self._wrapper.will_sync()
         if self._backwards == 0:
             self._due, self._window = self._plan.hears(self.step), self._plan.window(self.step)
-        self._listening = self._may_listen() and self._probe.open(self._window)
+        self._listening = self._may_listen() and self._probe.open(self._window, self._wrapper.gradients_stay())
         if self._listening or self._hooks.everywhere:
             self._hooks.listen_to_all()
 
@@ -149,9 +148,10 @@ class Ear(Listener):
         if not self._hooks.as_usual():
             self._probe.abandon()
             return
-        self._hearing = self._probe.close()
-        if self._wrapper.plain_mean():
-            self._reduced = plain(self._probe.squared_norm_of(self._share))
+        self._hearing, late = self._probe.close()
+        self.spent += late
+        if self._share is not None and self._wrapper.plain_mean():
+            self._reduced = self._probe.squared_norm_of(self._share)
 
     @guarded
     def gradients_zeroed(self, parameters: list[Tensor]) -> None:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from unisono.directions import Format
 from unisono.evidence.testimony import Testimony
 from unisono.mailbox import Mailbox, Message
@@ -41,7 +43,7 @@ class Root(Protocol):
     """What rank 0 does beside the others' work."""
 
     def turn(self, exchange: Exchange) -> None: ...
-    def gathered(self, step: int, payload_W: list[Payload | None]) -> bool:
+    def gathered(self, step: int, packets_WP: Tensor) -> bool:
         """Whether all ranks spoke of the same step."""
 
     def awaits(self, step: int) -> None: ...
@@ -82,7 +84,7 @@ class Exchange:
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
         self._posted = 0.0
         self._greeted = False
-        self._looked = 0.0
+        self._looked = self._asked = 0.0
         self._pause = FIRST_PAUSE
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
@@ -137,7 +139,7 @@ class Exchange:
             self._root.turn(self)
 
     def _nothing_for_long(self) -> bool:
-        return time.monotonic() - self._looked > UNASKED
+        return time.monotonic() - self._looked > max(UNASKED, self.mailbox.pace)
 
     def _greet(self) -> None:
         if not self._greeted:
@@ -145,7 +147,8 @@ class Exchange:
             self._greeted = True
             if self.run_facts is not None:
                 self.mailbox.publish_run(self.run_facts)
-        if self.run_facts is None:
+        if self.run_facts is None and time.monotonic() - self._asked >= self.mailbox.pace:
+            self._asked = time.monotonic()
             self.run_facts = self.mailbox.run_facts()
 
     def _open_parcels(self) -> None:
@@ -174,15 +177,15 @@ class Exchange:
         if parcel.hearing is None:
             self.lost += 1
         else:
-            sketch_GK = parcel.hearing.sketches() * parcel.unscale()
-            body = self._layout.encode(sketch_GK, parcel.window) if signal.nonfinite == 0 else None
+            body = parcel.hearing.directions(self._layout, parcel.unscale()) if signal.nonfinite == 0 else None
         # A rank that could not listen still takes its turn, or the others' gathers would never match again.
         if self.switchyard.send(Payload(parcel.step, parcel.window, body)) and self._root is not None:
             self._root.awaits(parcel.step)
 
     def _post(self, last: bool = False) -> bool:
         now = time.monotonic()
-        posting = bool(self._outbox or self._messages) or last or now - self._posted > SIGN_OF_LIFE
+        something = bool(self._outbox or self._messages) and now - self._posted >= self.mailbox.pace
+        posting = something or last or now - self._posted > SIGN_OF_LIFE
         if posting:
             self.mailbox.send(self._outbox, list(self._messages), last)
             self._outbox.clear()
@@ -212,8 +215,8 @@ class Exchange:
         return [answer for answer in answers if answer is not None]
 
     def exchange_directions(self) -> None:
-        for step, payload_W in self.switchyard.turn():
-            if self._root is not None and not self._root.gathered(step, payload_W):
+        for step, packets_WP in self.switchyard.turn():
+            if self._root is not None and packets_WP is not None and not self._root.gathered(step, packets_WP):
                 self.switchyard.break_off()
         if self.switchyard.broken and self._root is not None:
             self._root.directions_lost()

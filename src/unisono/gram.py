@@ -9,13 +9,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+BLOCK = 1 << 18
+"""Numbers that are widened together."""
+
 _EPSILON = torch.finfo(torch.float64).eps
 
 
 def gram(sketch_WK: Tensor) -> Tensor:
     """Inner products of all pairs of sketches."""
-    sketch_WK = sketch_WK.to(torch.float64)
-    return sketch_WK @ sketch_WK.T
+    workers, gram_WW = len(sketch_WK), sketch_WK.new_zeros(len(sketch_WK), len(sketch_WK), dtype=torch.float64)
+    # Part by part, because a copy of all in float64 would not stay in the processor's cache.
+    for part_WK in sketch_WK.split(max(1, BLOCK // workers), 1):
+        wide_WK = part_WK.to(torch.float64)
+        gram_WW.addmm_(wide_WK, wide_WK.T)
+    return gram_WW
 
 
 def cosines(gram_WW: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch.distributed
 
+from unisono.group_key import group_key
+
 dist: Any = torch.distributed  # its stores are not in its annotations
 PATIENCE = 60.0
 """Seconds within which all workers should have asked for the same."""
@@ -23,7 +25,7 @@ def check_same(topic: str, wanted: str, rank: int, ranks: list[int]) -> None:
     """
     key = topic, tuple(ranks)
     nth, _times[key] = _times[key], _times[key] + 1
-    name = f"unisono-{topic}/{'-'.join(map(str, ranks))}/{nth}"
+    name = f"unisono-{topic}/{group_key(ranks)}/{nth}"
     store = dist.PrefixStore(name, dist.distributed_c10d._get_default_store())
     mine = hashlib.blake2b(wanted.encode(), digest_size=16).hexdigest().encode()
     store.set(str(rank), mine)

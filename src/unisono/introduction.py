@@ -28,7 +28,7 @@ def own_facts(rank: int, probe: Probe) -> dict[str, Any]:
         "python": platform.python_version(),
         "groups": probe.group_names,
         "parameters": probe.total,
-        "sketch_length": probe.length,
+        "sketch_length": probe.layout.length,
     }
 
 

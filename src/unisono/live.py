@@ -42,13 +42,16 @@ class LiveDiagnosis:
         self._acts: deque[DecisionRecord] = deque(maxlen=ACTS)
         self.findings: list[Finding] = []
 
-    def see(self, record: Record) -> None:
-        """As it stands in the file, where numbers have fewer digits: a replay must find the same."""
-        self._see_decisions()
-        self._see(record)
+    def see(self, record: Record, line: str = "") -> None:
+        """As it stands in the file, where numbers have fewer digits: a replay must find the same.
 
-    def _see(self, record: Record) -> None:
-        written = from_line(to_line(record))
+        :param line: The record's line, where it has already been made.
+        """
+        self._see_decisions()
+        self._see(record, line)
+
+    def _see(self, record: Record, line: str = "") -> None:
+        written = from_line(line or to_line(record))
         if written is not None:
             self._diagnosis.see(written)
             self._unread = True

@@ -20,6 +20,8 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed
 
+from unisono.consistency import ALL_PAIRS_UP_TO
+from unisono.group_key import group_key
 from unisono.plan import Announcement
 from unisono.signals import LocalSignal
 from unisono.wire import pack, unpack
@@ -28,6 +30,11 @@ dist: Any = torch.distributed  # its stores are not in its annotations
 SLOTS = 64
 GREETING_PATIENCE = 10.0
 """Seconds after which a rank that has not called `attach` is no longer waited for."""
+
+LETTERS_PER_SECOND = 5_000
+"""Of all ranks together, where there are more than 64; a store takes some ten times as many."""
+
+LONGEST_PACE = 1.0
 
 _HEADER = struct.Struct("<4sIqBQ")
 _MAGIC = b"uni2"
@@ -55,7 +62,7 @@ class Stores:
     """
 
     def __init__(self, ranks: list[int], nth: int) -> None:
-        self._prefix = f"unisono/{'-'.join(map(str, ranks))}/{nth}"
+        self._prefix = f"unisono/{group_key(ranks)}/{nth}"
         # Held until the end, because rank 0 may host it and the script may let go of it before our last words.
         self._base = dist.HashStore() if len(ranks) == 1 else dist.distributed_c10d._get_default_store()
         self._alone = len(ranks) == 1
@@ -86,11 +93,16 @@ class Stores:
         return connection
 
 
+def pace(world: int) -> float:
+    """Seconds from one letter of a rank to its next, at least: one server answers all of them."""
+    return min(LONGEST_PACE, world / LETTERS_PER_SECOND) if world > ALL_PAIRS_UP_TO else 0.0
+
+
 def wait_for_greetings(store: Any, world: int, given_up: threading.Event) -> None:
     """Returns when every rank has called `attach`. Waits, so it has no place on the listening thread."""
     deadline = time.monotonic() + GREETING_PATIENCE
-    while not store.check([f"hello/{rank}" for rank in range(world)]):
-        if given_up.wait(0.02) or time.monotonic() > deadline:
+    while not store.check(["everybody"]):
+        if given_up.wait(max(0.02, pace(world))) or time.monotonic() > deadline:
             raise TimeoutError("not every rank has called attach")
 
 
@@ -100,6 +112,12 @@ class Mailbox:
         self.sent = 0
         self._read = [0] * world
         self._announced = 0
+        self.pace = pace(world)
+        self._came, self._everybody = 0, False
+        self._coming: set[int] = set()
+        """Numbers that were taken by ranks whose greetings have not been read."""
+
+        self._greetings: dict[int, dict[str, Any]] = {}
         self.left: set[int] = set()
         """Ranks that have sent their last message."""
 
@@ -109,14 +127,32 @@ class Mailbox:
         return self._open_store()
 
     def greet(self, facts: dict[str, Any]) -> None:
-        for slot in range(SLOTS):
-            self._store.set(f"m/{self.rank}/{slot}", _EMPTY)
-        self._store.set(f"hello/{self.rank}", json.dumps(facts))
+        """Comers are numbered, so that rank 0 need not ask for everybody to learn who is new."""
+        self._store.multi_set([f"m/{self.rank}/{slot}" for slot in range(SLOTS)], [_EMPTY] * SLOTS)
+        number = self._store.add("came", 1)
+        self._store.set(f"came/{number}", json.dumps([self.rank, facts]))
 
     def greetings(self) -> dict[int, dict[str, Any]]:
-        """Facts of the ranks that have called `attach` so far."""
-        present = [rank for rank in range(self._world) if self._store.check([f"hello/{rank}"])]
-        return {rank: json.loads(self._store.get(f"hello/{rank}")) for rank in present}
+        """Facts of the ranks that have called `attach` so far. For rank 0."""
+        came = self._store.add("came", 0)
+        self._coming.update(range(self._came + 1, came + 1))
+        self._came = came
+        for number, greeting in self._fresh_greetings():
+            rank, facts = json.loads(greeting)
+            self._greetings[rank] = facts
+            self._coming.discard(number)
+        if len(self._greetings) == self._world and not self._everybody:
+            self._store.set("everybody", "")
+            self._everybody = True
+        return self._greetings
+
+    def _fresh_greetings(self) -> list[tuple[int, bytes]]:
+        """Somebody may have taken a number and not written its greeting yet, or never."""
+        numbers = sorted(self._coming)
+        if numbers and not self._store.check([f"came/{number}" for number in numbers]):
+            numbers = [number for number in numbers if self._store.check([f"came/{number}"])]
+        texts = self._store.multi_get([f"came/{number}" for number in numbers]) if numbers else []
+        return list(zip(numbers, texts, strict=True))
 
     def publish_run(self, facts: dict[str, Any]) -> None:
         self._store.set("run", json.dumps(facts))

@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from unisono import gram
+from unisono.consistency import Window, by_group, consistency, or_none
 from unisono.evidence.comparison import compare
 from unisono.evidence.decisions import decided
-from unisono.records import Floats, StepRecord
+from unisono.records import StepRecord
 from unisono.signals import LocalSignal, RollCall
 
 MATRIX_UP_TO, MATRIX_IN_BURSTS_UP_TO = 8, 128
 """Above so many workers, pairwise and group-by-worker values are kept only in bursts, and not at all: with more than
-256 a record would be too long for the run file."""
+256 a record would be too long for the run file. Pairs are known only up to `consistency.ALL_PAIRS_UP_TO` workers."""
 
 MATRICES_FIRST, MATRICES_EVERY = 500, 4
 """Outside bursts they are kept at all of the first readings and at every fourth later one: they are most of a file."""
@@ -41,9 +42,7 @@ class Memory:
 
     readings: int = 0
     heard: int = 0
-    window: int | None = None
-    window_steps: int = 0
-    direction_WK: Tensor | None = None
+    window: Window = field(default_factory=Window)
     skipped_steps: int = 0
     spent: dict[int, float] = field(default_factory=dict)
     trained: dict[int, float] = field(default_factory=dict)
@@ -105,13 +104,17 @@ def _timing(roll: RollCall, memory: Memory) -> dict[str, Any]:
 
 
 def _heard(roll: RollCall, memory: Memory, matrices: bool) -> dict[str, Any]:
-    square_W = torch.tensor([_square(signal) for signal in roll.signal_W], dtype=torch.float64)
-    norm_W = [math.sqrt(square) for square in square_W.tolist()]
+    squares = [_square(signal) for signal in roll.signal_W]
+    square_W = torch.tensor(squares, dtype=torch.float64)
+    norm_W = [math.sqrt(square) for square in squares]
     known = [norm for norm in norm_W if not math.isnan(norm)]
     deviation, mean = _deviation(known), _mean(known)
     mean_square = _squared_norm_of_mean(roll, square_W)
     values: dict[str, Any] = {
-        "norm_W": _each(roll, lambda signal: math.sqrt(_square(signal)) if signal.heard else None),
+        "norm_W": tuple(
+            norm if signal is not None and signal.heard else None
+            for signal, norm in zip(roll.signal_W, norm_W, strict=True)
+        ),
         "grad_norm": None if mean_square is None else math.sqrt(mean_square),
         "grad_norm_std": deviation,
         "grad_norm_cv": deviation / mean if mean > 0 else None,
@@ -125,6 +128,8 @@ def _heard(roll: RollCall, memory: Memory, matrices: bool) -> dict[str, Any]:
 
 def _squared_norm_of_mean(roll: RollCall, square_W: Tensor) -> float | None:
     """Exact, from the ranks' shares of the reduced gradient; None unless that was a plain mean of all."""
+    if len(square_W) == 1:
+        return None if square_W.isnan() else float(square_W)
     shares = [signal.reduced_share for signal in roll.signal_W if signal is not None]
     known = [share for share in shares if share is not None]
     steered = any(signal is not None and signal.weight_W for signal in roll.signal_W)
@@ -141,46 +146,15 @@ def _agreement(
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if mean_square is not None:
-        values["cos_weighted"] = _float(gram.weighted_mean_cosine(square_W, mean_square))
-    if roll.sketch_WK is not None:
-        gram_WW = gram.likeliest(gram.gram(roll.sketch_WK), square_W)
-        if mean_square is not None:
-            gram_WW = gram.shift_to_mean(gram_WW, mean_square)
-        else:
-            mean_square = _known(float(gram_WW.sum()) / len(square_W) ** 2)
-            values["grad_norm"] = None if mean_square is None else math.sqrt(mean_square)
-        values |= _directions(gram_WW, matrices) | _window(roll, memory)
+        values["cos_weighted"] = or_none(gram.weighted_mean_cosine(square_W, mean_square))
+    directions, estimate = consistency(roll, square_W, mean_square, memory.window, matrices)
+    values |= directions
+    if mean_square is None and roll.sketch_WK is not None:
+        mean_square = estimate
+        values["grad_norm"] = None if mean_square is None else math.sqrt(mean_square)
     if mean_square is not None:
         values |= _noise(square_W, mean_square, memory)
     return values
-
-
-def _directions(gram_WW: Tensor, matrices: bool) -> dict[str, Any]:
-    cos_WW = gram.cosines(gram_WW)
-    apart = cos_WW[~torch.eye(len(cos_WW), dtype=torch.bool)]
-    apart = apart[apart.isfinite()]
-    values: dict[str, Any] = {
-        "cos_W": _floats(gram.leave_one_out(gram_WW).tolist()),
-        "cos_mean": _float(gram.mean_pairwise(gram_WW)),
-        "cos_min": float(apart.min()) if len(apart) else None,
-    }
-    if matrices:
-        values["cos_WW"] = tuple(_floats(row) for row in cos_WW.tolist())
-    return values
-
-
-def _window(roll: RollCall, memory: Memory) -> dict[str, Any]:
-    """Directions add up inside a window; a step that is not finite everywhere stays out of the sum."""
-    window = next(signal.window for signal in roll.signal_W if signal is not None and signal.heard)
-    if window != memory.window or memory.direction_WK is None:
-        memory.window, memory.window_steps, memory.direction_WK = window, 0, None
-    if roll.sketch_WK is None or not bool(roll.sketch_WK.isfinite().all()):
-        return {}
-    unit_WK = torch.nn.functional.normalize(roll.sketch_WK, dim=1)
-    memory.direction_WK = unit_WK if memory.direction_WK is None else memory.direction_WK.add_(unit_WK)
-    memory.window_steps += 1
-    cos_W = gram.leave_one_out(gram.gram(memory.direction_WK))
-    return {"window_start": window, "window_steps": memory.window_steps, "window_cos_W": _floats(cos_W.tolist())}
 
 
 def _noise(square_W: Tensor, mean_square: float, memory: Memory) -> dict[str, Any]:
@@ -211,11 +185,7 @@ def _groups(roll: RollCall, matrices: bool) -> dict[str, Any]:
         tuple(None if square_G is None else math.sqrt(square_G[group]) for square_G in square_WG)
         for group in range(len(known[0]))
     )
-    if roll.sketch_GWK is not None:
-        values["cos_GW"] = tuple(
-            _floats(gram.leave_one_out(gram.gram(sketch_WK)).tolist()) for sketch_WK in roll.sketch_GWK
-        )
-    return values
+    return values | by_group(roll)
 
 
 def _square(signal: LocalSignal | None) -> float:
@@ -234,16 +204,3 @@ def _deviation(numbers: Sequence[float]) -> float:
     """Population standard deviation; nan if any number is not finite."""
     mean = _mean(numbers)
     return math.sqrt(_mean([(number - mean) ** 2 for number in numbers])) if math.isfinite(mean) else math.nan
-
-
-def _floats(numbers: Sequence[float]) -> Floats:
-    return tuple(None if math.isnan(number) else number for number in numbers)
-
-
-def _known(square: float) -> float | None:
-    return max(0.0, square) if math.isfinite(square) else None
-
-
-def _float(number: Tensor) -> float | None:
-    value = float(number)
-    return None if math.isnan(value) else value

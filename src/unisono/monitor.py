@@ -13,7 +13,6 @@ import torch.distributed as dist
 
 from unisono import lastwords, taps
 from unisono.console import Console
-from unisono.directions import Format
 from unisono.ear import Ear
 from unisono.evidence.auditor import Auditor
 from unisono.evidence.witness import Witness
@@ -55,14 +54,15 @@ class Monitor:
         self._guardian: Guardian | None = None
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[LocalSignal] = deque(maxlen=RING)
-        self._probe = Probe(wrapper.named_parameters())
+        self._probe = Probe(wrapper.named_parameters(), self.world)
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
         # The witness lets go of the user's loader after the first step; so do we.
         self._settings = replace(settings, loader=None)
         self._log = self._open_log(ranks) if self.rank == 0 else None
         self._exchange = self._make_exchange(wrapper, Plan(settings.schedule, first_step), ranks, nth)
-        share = self._probe.share_of(self.rank, self.world)
+        # One worker's gradient is the mean of all.
+        share = self._probe.share_of(self.rank, self.world) if self.world > 1 else None
         plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
         auditor = Auditor(self._probe.names, self._probe.parameters)
         self._witness = Witness(
@@ -176,7 +176,7 @@ class Monitor:
 
     def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int) -> Exchange:
         self._stores = stores = Stores(ranks, nth)
-        layout = Format(self._probe.length, len(self._probe.group_names))
+        layout = self._probe.layout
 
         def connect(era: int, start: int, given_up: threading.Event) -> SideChannel:
             with stores.for_meeting() as store:

@@ -14,7 +14,7 @@ from torch import Tensor
 from unisono.clock import Clock, Mark
 from unisono.deferred import Luggage
 from unisono.evidence.statement import Statement
-from unisono.probe import Hearing
+from unisono.hearing import Hearing
 from unisono.signals import LocalSignal, Steered
 
 

@@ -6,58 +6,23 @@ P = parameters, G = layer groups, K = sketch length.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from unisono.collecting import Collector
+from unisono.directions import Format
 from unisono.groups import layer_groups
+from unisono.hearing import DeviceHearing, Hearing, HostHearing, Ring
 from unisono.shares import even_share
-from unisono.sketch import Fold, Target, default_length, measure_norm, real_elements, window_seed, wrap
+from unisono.sketch import Reading, default_length, real_elements, total_square, window_seed
 
-ACCUMULATOR_BYTES = 64 << 20
-"""Memory for readings that the listening thread has not yet taken over."""
-
-
-@dataclass(slots=True)
-class Hearing:
-    """One step's gradients, as read: squared norms and the still unwrapped sketch of each layer group."""
-
-    probe: Probe
-    window: int
-    squared_norm_P: Tensor | list[float | Tensor]
-    accumulator_G2K: Tensor
-    arrived: torch.cuda.Event | None = None
-    sketch_GK: Tensor | None = None
-
-    def ready(self) -> bool:
-        return self.arrived is None or self.arrived.query()
-
-    def sketches(self) -> Tensor:
-        """Called off the training thread; gives the accumulator back."""
-        if self.sketch_GK is None:
-            self.sketch_GK = wrap(self.accumulator_G2K)
-            self.probe.give_back(self.accumulator_G2K)
-        return self.sketch_GK
-
-    def discard(self) -> None:
-        """Gives the accumulator back unread."""
-        if self.sketch_GK is None:
-            self.sketch_GK = self.accumulator_G2K[:, :0]
-            self.probe.give_back(self.accumulator_G2K)
-
-    def squared_norms(self) -> tuple[int, tuple[float, ...]]:
-        """How many parameters have a gradient that is not finite, and the squared norm of each group."""
-        squared_norm_P = torch.as_tensor(self.squared_norm_P, dtype=torch.float64)
-        squared_norm_G = torch.zeros(len(self.probe.group_names), dtype=torch.float64)
-        squared_norm_G.index_add_(0, self.probe.group_of_P, squared_norm_P)
-        if squared_norm_G.isfinite().all() or self.sketches().isfinite().all():
-            return 0, tuple(squared_norm_G.tolist())
-        return int((~squared_norm_P.isfinite()).sum()), tuple(squared_norm_G.tolist())
+READINGS_BYTES = 64 << 20
+"""Host memory for readings that the listening thread has not yet taken over."""
 
 
 class Probe:
-    def __init__(self, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> None:
+    def __init__(self, named_parameters: Sequence[tuple[str, nn.Parameter]], world: int = 1) -> None:
         self.names = [name for name, _ in named_parameters]
         self.parameters = [parameter for _, parameter in named_parameters]
         self.device = self.parameters[0].device
@@ -66,58 +31,64 @@ class Probe:
         self.length = default_length(self.total)
         group_names, group_of = layer_groups(self.names)
         self.group_names: tuple[str, ...] = tuple(group_names)
-        self.group_of = list(group_of)
-        self.group_of_P = torch.tensor(self.group_of)
-        self._fold = Fold(self.names, numels, self.length, self.device)
-        self._spare: list[Tensor] = []
-        self._to_make = min(64, max(3, ACCUMULATOR_BYTES // (8 * self.length * len(self.group_names))))
-        self._accumulator_G2K: Tensor | None = None
-        self._target_G: list[Target] = []
-        self._silence = 0.0 if self.device.type == "cpu" else torch.zeros((), dtype=torch.float64, device=self.device)
-        self._squared_norm_P: list[float | Tensor] = []
+        self._group_P = torch.tensor(group_of)
+        self._reading = Reading(self.names, numels, group_of, len(group_names), self.length, self.device)
+        self._collector = Collector(self._reading.flush)
+        self._on_device = self.device.type == "cuda"
+        self.layout = Format(self.length, len(group_names), world)
+
+        self._ring = self._make_ring()
+        self._stream = torch.cuda.Stream(self.device) if self._on_device else None
+        self._buffer: Tensor | None = None
         self._window: int | None = None
 
-    def open(self, window: int) -> bool:
-        """Begins a reading; false when the listening thread has not yet given an accumulator back."""
-        self._accumulator_G2K = self._take()
-        if self._accumulator_G2K is None:
+    def open(self, window: int, gradients_stay: bool = True) -> bool:
+        """Begins a reading; false when the listening thread has not yet given a buffer back."""
+        self._buffer = self._ring.take()
+        if self._buffer is None:
             return False
         if window != self._window:
-            self._fold.reseed(window_seed(window))
+            self._reading.reseed(window_seed(window))
             self._window = window
-        self._target_G = [self._fold.target(accumulator_2K) for accumulator_2K in self._accumulator_G2K.unbind()]
-        self._squared_norm_P = [self._silence] * len(self.names)
+        self._reading.begin(None if self._on_device else self._buffer)
+        self._collector.begin(gradients_stay, self.parameters)
         return True
 
     def hear(self, index: int) -> None:
-        gradient = self.parameters[index].grad
-        if gradient is None or self._accumulator_G2K is None:
-            return
-        target = self._target_G[self.group_of[index]]
-        self._squared_norm_P[index] = self._fold.measure(index, gradient, target)
+        parameter = self.parameters[index]
+        gradient = parameter.grad
+        if gradient is not None and self._buffer is not None and self._reading.add(index, gradient):
+            self._collector.noted(parameter, gradient)
 
-    def close(self) -> Hearing:
-        accumulator, self._accumulator_G2K = self._accumulator_G2K, None
-        if accumulator is None or self._window is None:
+    def close(self) -> tuple[Hearing, float]:
+        """The reading, and the seconds that it took beside the calls of `hear`."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is None or self._window is None:
             raise RuntimeError("A reading should be opened before it is closed.")
-        hearing = Hearing(self, self._window, self._squared_norm_P, accumulator)
-        return _sent_from_device(hearing) if self.device.type == "cuda" else hearing
+        try:
+            spent = self._collector.end(self._reading.pending)
+        except Exception:
+            self._give_back(buffer)
+            raise
+        if self._stream is None:
+            return HostHearing(self._window, self._group_P, self._ring, buffer, self._reading.square_P), spent
+        return self._send(self._window, buffer, self._stream), spent
+
+    def _send(self, window: int, buffer: Tensor, stream: torch.cuda.Stream) -> Hearing:
+        """Starts the copy of a GPU's reading to the host."""
+        sketch_GK, square_P = self._reading.end()
+        sent = self.layout.shorten(sketch_GK, window)
+        return DeviceHearing(window, self._group_P, len(sketch_GK), self._ring, buffer, stream, sent, square_P)
 
     def abandon(self) -> None:
-        if self._accumulator_G2K is not None:
-            self.give_back(self._accumulator_G2K)
-            self._accumulator_G2K = None
+        if self._buffer is not None:
+            self._give_back(self._buffer)
+            self._buffer = None
 
-    def give_back(self, accumulator_G2K: Tensor) -> None:
-        self._spare.append(accumulator_G2K.zero_())
-
-    def squared_norm_of(self, indices: Sequence[int]) -> Tensor:
+    def squared_norm_of(self, indices: Sequence[int]) -> float | Tensor:
         """Squared norm of the current gradients of some parameters."""
         gradients = [self.parameters[index].grad for index in indices]
-        norms = [measure_norm(gradient) for gradient in gradients if gradient is not None]
-        plain = sum(norm for norm in norms if isinstance(norm, float))
-        moved = [norm.to(self.device) for norm in norms if isinstance(norm, Tensor)]
-        return torch.stack(moved).sum() + plain if moved else torch.tensor(plain, dtype=torch.float64)
+        return total_square([gradient for gradient in gradients if gradient is not None], self.device)
 
     def share_of(self, rank: int, world: int) -> list[int]:
         """The parameters whose reduced gradient this rank squares."""
@@ -127,26 +98,16 @@ class Probe:
         """Lets go of the model: parameters and their gradients must not outlive it for our sake."""
         self.abandon()
         self.parameters = []
-        self._spare, self._to_make = [], 0
+        self._ring.close()
 
-    def _take(self) -> Tensor | None:
-        if self._spare:
-            return self._spare.pop()
-        if not self._to_make:
-            return None
-        self._to_make -= 1
-        return torch.zeros(len(self.group_names), 2 * self.length, device=self.device)
+    def _give_back(self, buffer: Tensor) -> None:
+        self._ring.give_back(buffer if self._on_device else buffer.zero_())
 
-
-def _sent_from_device(hearing: Hearing) -> Hearing:
-    """Starts the copy of a GPU's reading to the host; the accumulator is free again in stream order."""
-    sketch_GK = wrap(hearing.accumulator_G2K)
-    hearing.probe.give_back(hearing.accumulator_G2K)
-    hearing.sketch_GK = torch.empty(sketch_GK.shape, pin_memory=True).copy_(sketch_GK, non_blocking=True)
-    norm_P = torch.stack([norm for norm in hearing.squared_norm_P if isinstance(norm, Tensor)])
-    hearing.squared_norm_P = torch.empty(norm_P.shape, dtype=torch.float64, pin_memory=True)
-    hearing.squared_norm_P.copy_(norm_P, non_blocking=True)
-    hearing.arrived = torch.cuda.Event()
-    # On the model's device, which need not be the current one.
-    hearing.arrived.record(torch.cuda.current_stream(sketch_GK.device))
-    return hearing
+    def _make_ring(self) -> Ring:
+        groups, length = len(self.group_names), self.length
+        sent = self.layout.length + self.layout.groups * self.layout.group_length
+        numbers = 2 * len(self.names) + sent if self._on_device else groups * 2 * length
+        most = min(64, max(3, READINGS_BYTES // (4 * numbers)))
+        if self._on_device:
+            return Ring(lambda: torch.empty(numbers, pin_memory=True), most)
+        return Ring(lambda: torch.zeros(groups, 2 * length), most)

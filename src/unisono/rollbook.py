@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
-from unisono.signals import LocalSignal, RollCall
+from unisono.signals import Directions, LocalSignal, RollCall
 
 PATIENCE = 10.0
 """Seconds a step waits for a rank before it is written down without it."""
 
 MOST_OPEN_STEPS = 512
+MOST_HELD_BYTES = 1 << 29
+"""Of directions that wait for their steps; the oldest go first, and their steps are written down without them."""
+
 SILENT_AFTER = 3
 """Steps in a row without a rank's report after which nobody waits for it any more."""
 
@@ -23,7 +24,7 @@ class _Page:
     opened: float
     signals: dict[int, LocalSignal] = field(default_factory=dict)
     awaits_directions: bool = False
-    directions: tuple[Tensor, Tensor] | None = None
+    directions: Directions | None = None
 
 
 class Rollbook:
@@ -58,12 +59,13 @@ class Rollbook:
         if step > self._closed:
             self._page(step).awaits_directions = True
 
-    def add_directions(self, step: int, directions: tuple[Tensor, Tensor]) -> None:
-        """The gathered sketches (W, K) and (G, W, k) of `step`."""
+    def add_directions(self, step: int, directions: Directions) -> None:
+        """The gathered sketches of `step`."""
         page = self._pages.get(step)
         if page is not None:
             page.awaits_directions = False
             page.directions = directions
+            self._let_go_of_oldest()
 
     def lose_directions(self) -> None:
         for page in self._pages.values():
@@ -79,6 +81,14 @@ class Rollbook:
     def _page(self, step: int) -> _Page:
         return self._pages.setdefault(step, _Page(time.monotonic()))
 
+    def _let_go_of_oldest(self) -> None:
+        holding = [self._pages[step] for step in sorted(self._pages) if self._pages[step].directions is not None]
+        held = sum(_bytes(page.directions) for page in holding)
+        for page in holding:
+            if held > MOST_HELD_BYTES:
+                held -= _bytes(page.directions)
+                page.directions = None
+
     def _is_complete(self, step: int) -> bool:
         page = self._pages[step]
         waited_for = self.expected.difference(self.silent())
@@ -93,5 +103,9 @@ class Rollbook:
         for rank in missing:
             self._missed[rank] += 1
         signal_W = tuple(page.signals.get(rank) for rank in range(self._world))
-        sketch_WK, sketch_GWK = page.directions or (None, None)
-        return RollCall(step, signal_W, sketch_WK, sketch_GWK, plain_mean and not missing)
+        directions = page.directions or Directions()
+        return RollCall(step, signal_W, plain_mean=plain_mean and not missing, **directions._asdict())
+
+
+def _bytes(directions: Directions | None) -> int:
+    return sum(part.nbytes for part in directions or () if part is not None)

@@ -87,8 +87,8 @@ class RunLog:
     def write(self, record: Record) -> None:
         """On the listening thread."""
         with self._lock:
-            written = self._writer.write(record)
-        self.diagnosis.see(record)
+            written, line = self._writer.write(record), self._writer.newest_line
+        self.diagnosis.see(record, line)
         if isinstance(record, StepRecord):
             self._summary.add(record)
             self._feed.step(record)

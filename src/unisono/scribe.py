@@ -1,6 +1,6 @@
 """Rank 0's share of the listening thread: collects what the ranks say, measures, writes it down and plans ahead.
 
-W = workers, G = layer groups, K = sketch length.
+W = workers, P = bytes of a packet.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from unisono.attendance import Attendance
+from unisono.brevity import shortened
 from unisono.directions import Format
 from unisono.evidence.assembly import Assembly
 from unisono.exchange import TURN, UNASKED, Exchange
@@ -22,7 +22,7 @@ from unisono.metrics import Memory, measure
 from unisono.planner import Planner
 from unisono.records import NoteRecord, Record
 from unisono.rollbook import Rollbook
-from unisono.sidechannel import Payload
+from unisono.sidechannel import Payloads
 from unisono.signals import RollCall
 
 CHANGES = {
@@ -51,6 +51,9 @@ class Scribe:
         self._write, self._met, self._plain_mean, self._complain = write, met, plain_mean, complain
         self._diagnosis = diagnosis
         self._memory = Memory()
+        self._left_out: set[str] = set()
+        """Lists that did not fit into the run file."""
+
         self._assembly = Assembly(self._world, attempt)
         self._attendance = Attendance()
         self._planner = Planner(self._note)
@@ -85,11 +88,11 @@ class Scribe:
     def directions_lost(self) -> None:
         self.book.lose_directions()
 
-    def gathered(self, step: int, payload_W: list[Payload | None]) -> bool:
-        same = {(payload.step, payload.window) for payload in payload_W if payload is not None}
-        if len(same) != 1 or None in payload_W:
+    def gathered(self, step: int, packets_WP: Tensor) -> bool:
+        payloads = Payloads.from_packets(packets_WP)
+        if payloads is None:
             return False
-        self.book.add_directions(step, self._decode(payload_W))
+        self.book.add_directions(step, self._layout.decode(payloads.body_WB, payloads.sent_W))
         self._planner.directions_arrived()
         return True
 
@@ -107,6 +110,8 @@ class Scribe:
     def _has_reason_to_look(self, exchange: Exchange) -> bool:
         """Each look at the store takes a tenth of a millisecond of processor time: not while nothing can be there."""
         now, sent = time.monotonic(), exchange.mailbox.sent
+        if now - self._looked < exchange.mailbox.pace / 2:
+            return False
         if self.book.open or sent != self._seen_sent or now - self._looked > UNASKED:
             self._looked, self._seen_sent = now, sent
             return True
@@ -143,13 +148,14 @@ class Scribe:
             self._met(exchange.mailbox.greetings())
 
     def _collect(self, exchange: Exchange) -> None:
-        ranks = sorted(self.book.expected)
+        """All that has come; of very many ranks one letter each, because they send few."""
+        mailbox, ranks = exchange.mailbox, sorted(self.book.expected)
         while ranks:
-            fresh, lost = exchange.mailbox.collect(ranks)
+            fresh, lost = mailbox.collect(ranks)
             exchange.lost += lost
             for rank, letter in fresh.items():
                 self._take(rank, letter, exchange)
-            ranks = sorted(fresh)
+            ranks = sorted(fresh) if mailbox.pace == 0 else []
 
     def _take(self, rank: int, letter: Letter, exchange: Exchange) -> None:
         for signal in letter.signals:
@@ -161,19 +167,13 @@ class Scribe:
         else:
             self._attendance.heard(rank, max(self.last_step, exchange.newest))
 
-    def _decode(self, payload_W: list[Payload | None]) -> tuple[Tensor, Tensor]:
-        empty = (torch.full((self._layout.length,), torch.nan), self._empty_groups())
-        pairs = [
-            empty if payload is None or payload.body is None else self._layout.decode(payload.body)
-            for payload in payload_W
-        ]
-        return torch.stack([whole for whole, _ in pairs]), torch.stack([groups for _, groups in pairs], dim=1)
-
-    def _empty_groups(self) -> Tensor:
-        return torch.full((self._layout.groups, self._layout.group_length), torch.nan)
-
     def _consider(self, roll: RollCall, exchange: Exchange) -> None:
-        record = measure(roll, self._memory, self._attempt, exchange.plan.in_burst(roll.step))
+        whole = measure(roll, self._memory, self._attempt, exchange.plan.in_burst(roll.step))
+        record, left_out = shortened(whole)
+        if not self._left_out.issuperset(left_out):
+            self._left_out.update(left_out)
+            names = ", ".join(left_out)
+            self._note(f"records of {self._world} workers are too long for the run file; left out of them: {names}")
         self.last_step = max(self.last_step, roll.step)
         self._write(record)
         self._planner.after(roll, record, exchange, self._diagnosis.skipped_by_guard(roll.step))

@@ -3,7 +3,7 @@
 Collectives are issued and polled, never waited for. When they go wrong (a rank silent or out of step) the era ends,
 and rank 0 announces a new one, with a new group, a few steps ahead.
 
-W = workers, G = layer groups, K = sketch length.
+W = workers, P = bytes of a packet, B = those of its body.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ MOST_PENDING_BYTES = 64 << 20
 _GLOO_TIMEOUT = timedelta(seconds=60)
 _HEADER = struct.Struct("<4sqq?xxx")
 _MAGIC = b"uni1"
+_SENT = 20
+"""Where the header says whether there is a body."""
+
 
 _graveyard: list[tuple[Any, list[_Gather]]] = []
 """Groups with work still pending: their destructor would wait for it, holding the interpreter's lock."""
@@ -62,10 +65,22 @@ class Payload:
             packet[_HEADER.size :] = self.body
         return packet
 
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """All ranks' directions at one step."""
+
+    body_WB: Tensor
+    sent_W: Tensor
+    """Whether the rank could listen; its body says nothing otherwise."""
+
     @classmethod
-    def from_bytes(cls, packet: Tensor) -> Payload | None:
-        magic, step, window, present = _HEADER.unpack(bytes(packet[: _HEADER.size].tolist()))
-        return cls(step, window, packet[_HEADER.size :] if present else None) if magic == _MAGIC else None
+    def from_packets(cls, packets_WP: Tensor) -> Payloads | None:
+        """`None` where the ranks do not all speak of the same step and window."""
+        head_WP, body_WB = packets_WP.split([_HEADER.size, packets_WP.shape[1] - _HEADER.size], 1)
+        magic, _, _, _ = _HEADER.unpack(bytes(head_WP[0].tolist()))
+        same = bool((head_WP[:, :_SENT] == head_WP[0, :_SENT]).all())
+        return cls(body_WB, head_WP[:, _SENT] != 0) if same and magic == _MAGIC else None
 
 
 @dataclass(slots=True)
@@ -74,7 +89,7 @@ class _Gather:
     issued: float
     work: Any
     packet: Tensor
-    packets_W: list[Tensor]
+    packets_WP: Tensor | None
 
 
 class SideChannel:
@@ -88,19 +103,20 @@ class SideChannel:
 
     def send(self, payload: Payload) -> None:
         packet = payload.to_bytes(self._size)
-        packets_W = [torch.empty_like(packet) for _ in range(self._world)] if self._rank == 0 else []
+        packets_WP = packet.new_empty(self._world, len(packet)) if self._rank == 0 else None
         options = dist.GatherOptions()
         options.rootRank = 0
-        work = self._group.gather([packets_W] if packets_W else [], [packet], options)
-        self._pending.append(_Gather(payload.step, time.monotonic(), work, packet, packets_W))
+        into = [] if packets_WP is None else [list(packets_WP.unbind())]
+        work = self._group.gather(into, [packet], options)
+        self._pending.append(_Gather(payload.step, time.monotonic(), work, packet, packets_WP))
 
-    def poll(self) -> list[tuple[int, list[Payload | None]]]:
-        """Steps whose gather is complete; on ranks other than 0 without payloads. Raises when a gather failed."""
+    def poll(self) -> list[tuple[int, Tensor | None]]:
+        """Steps whose gather is complete; on ranks other than 0 without packets. Raises when a gather failed."""
         done = []
         while self._pending and self._pending[0].work.is_completed():
             gather = self._pending.popleft()
             gather.work.wait()
-            done.append((gather.step, [Payload.from_bytes(packet) for packet in gather.packets_W]))
+            done.append((gather.step, gather.packets_WP))
         return done
 
     @property
@@ -110,7 +126,8 @@ class SideChannel:
     def stuck(self) -> bool:
         if not self._pending:
             return False
-        too_many = len(self._pending) * self._world * self._size > MOST_PENDING_BYTES and self._rank == 0
+        waiting = len(self._pending)
+        too_many = waiting > 1 and waiting * self._world * self._size > MOST_PENDING_BYTES and self._rank == 0
         return too_many or time.monotonic() - self._pending[0].issued > PATIENCE
 
     def end(self) -> None:

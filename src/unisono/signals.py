@@ -6,6 +6,7 @@ W = workers, G = layer groups, K = sketch length.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -85,6 +86,15 @@ class LocalSignal:
         return sum(self.squared_norm_G) if self.heard else None
 
 
+class Directions(NamedTuple):
+    """The ranks' sketches of one step, as a roll call holds them."""
+
+    sketch_WK: Tensor | None = None
+    sketch_GWK: Tensor | None = None
+    scale_W: Tensor | None = None
+    scale_GW: Tensor | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RollCall:
     """All ranks at one step, in rank order; `None` where a rank was silent."""
@@ -95,3 +105,8 @@ class RollCall:
     sketch_GWK: Tensor | None = None
     plain_mean: bool = True
     """All-reduce is a plain mean: no compression, no joined rank."""
+
+    scale_W: Tensor | None = None
+    scale_GW: Tensor | None = None
+    """Where the sketches are still the whole numbers they travelled as: what one is worth. NaN where a rank sent none.
+    """

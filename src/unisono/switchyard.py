@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from torch import Tensor
+
 from unisono.sidechannel import Payload, SideChannel
 
 MOST_HELD = 64
@@ -44,8 +46,8 @@ class Switchyard:
         self._channel.send(payload)
         return True
 
-    def turn(self) -> list[tuple[int, list[Payload | None]]]:
-        """Steps whose directions have arrived. A channel that fails or stands still is given up."""
+    def turn(self) -> list[tuple[int, Tensor | None]]:
+        """Steps whose directions have arrived, as packets. A channel that fails or stands still is given up."""
         self._finish_opening()
         if self._channel is None:
             return []

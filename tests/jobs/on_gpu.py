@@ -22,6 +22,14 @@ from unisono.report.checkup import examine
 from unisono.runfile import read_run
 
 STEPS = 40
+IN_BUCKETS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.01}
+REFERENCES = {
+    "reference": {},
+    "reference-scaled": {"scaled": True},
+    "reference-in-buckets": IN_BUCKETS,
+    "reference-in-buckets-zeroed": IN_BUCKETS | {"zeroed": True},
+    "reference-unused": IN_BUCKETS | {"find_unused_parameters": True},
+}
 
 
 def digest(model):
@@ -29,7 +37,7 @@ def digest(model):
     return hashlib.sha256(weights).hexdigest()
 
 
-def train(kind, run_dir, monitored, scaled=False, kept=None, fault=None, **options):
+def train(kind, run_dir, monitored, scaled=False, kept=None, fault=None, zeroed=False, **options):
     torch.manual_seed(0)
     bare = MODELS[kind]().cuda()
     model = DistributedDataParallel(bare, **options)
@@ -47,7 +55,7 @@ def train(kind, run_dir, monitored, scaled=False, kept=None, fault=None, **optio
     with monitor:
         for step in range(STEPS):
             inputs, labels = (tensor.cuda() for tensor in batch(kind, generator))
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=not zeroed)
             loss = cross_entropy(model(inputs), labels)
             scaler.scale(loss).backward()
             if kept is not None:
@@ -132,6 +140,9 @@ def main(results):
         "convolutional": ("convolutional", {}),
         "transformer": ("transformer", {}),
         "bucket view": ("transformer", {"gradient_as_bucket_view": True}),
+        "bucket view, zeroed": ("transformer", {"gradient_as_bucket_view": True, "zeroed": True}),
+        "small buckets": ("transformer", {"gradient_as_bucket_view": True, "zeroed": True, "bucket_cap_mb": 0.1}),
+        "unused": ("transformer", {"gradient_as_bucket_view": True, "find_unused_parameters": True}),
         "scaled": ("perceptron", {"scaled": True}),
     }
     for name, (kind, options) in cases.items():
@@ -144,9 +155,9 @@ def main(results):
         run_dir = os.path.join(results, fault.replace(" ", "-"))
         train(kind, run_dir, True, fault=fault)
         found["evidence"][fault] = complete(run_dir)
-    for name, scaled in (("reference", False), ("reference-scaled", True)):
+    for name, options in REFERENCES.items():
         kept = []
-        train("perceptron", os.path.join(results, name), True, scaled=scaled, kept=kept)
+        train("perceptron", os.path.join(results, name), True, kept=kept, **options)
         dist.barrier()
         found[name] = largest_errors(os.path.join(results, name), kept)
     if dist.get_rank() == 0:

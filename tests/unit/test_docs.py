@@ -63,3 +63,8 @@ def test_the_tables_on_steering_are_those_of_the_evidence():
 def test_the_figures_on_the_guard_are_those_of_the_evidence():
     page = (ROOT / "docs" / "guard.md").read_text()
     assert runpy.run_path(str(EVIDENCE / "guard.py"))["rendered"](page) == page, "run docs/evidence/guard.py"
+
+
+def test_the_tables_on_scale_are_those_of_the_evidence():
+    page = (ROOT / "docs" / "scale.md").read_text()
+    assert runpy.run_path(str(EVIDENCE / "scale.py"))["rendered"](page) == page, "run docs/evidence/scale.py"

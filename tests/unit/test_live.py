@@ -9,7 +9,7 @@ from consoles import Console
 from unisono import live
 from unisono.finding import Cause, Finding
 from unisono.live import HELD_SECONDS, HELD_STEPS, MOST_TOLD, LiveDiagnosis
-from unisono.records import AttemptRecord, NoteRecord, StepRecord, WorkerFacts
+from unisono.records import AttemptRecord, NoteRecord, StepRecord, WorkerFacts, to_line
 
 
 class Findings:
@@ -75,6 +75,13 @@ def diagnosis(console, findings):
 
 def test_records_are_judged_as_they_stand_in_the_file(console, findings):
     LiveDiagnosis(console, (), None).see(STEP)
+    assert findings.seen[0].loss_mean == 0.123456789
+
+
+def test_a_line_that_was_made_already_is_not_made_again(diagnosis, findings, monkeypatch):
+    line = to_line(STEP)
+    monkeypatch.setattr(live, "to_line", None)
+    diagnosis.see(STEP, line)
     assert findings.seen[0].loss_mean == 0.123456789
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from unisono import consistency
+from unisono.consistency import ALL_PAIRS_UP_TO
 from unisono.groups import MOST_GROUPS
 from unisono.metrics import MATRIX_IN_BURSTS_UP_TO, Memory, measure
 from unisono.records import to_line
@@ -143,6 +145,59 @@ def test_in_the_largest_world_with_matrices_a_record_fits_into_the_run_file():
     assert len(to_line(record)) < LINE_LIMIT
     larger = roll(torch.randn(MATRIX_IN_BURSTS_UP_TO + 1, 4096))
     assert measure(larger, Memory(), 1, burst=True).cos_WW == ()
+
+
+def test_above_64_workers_there_are_no_pairs():
+    call = roll(torch.randn(ALL_PAIRS_UP_TO + 1, 2048))
+    record = measure(call, Memory(), 1, burst=True)
+    assert (record.cos_WW, record.cos_min) == ((), None)
+    assert len(record.cos_W) == len(record.window_cos_W) == ALL_PAIRS_UP_TO + 1
+    assert len(record.norm_GW) == len(record.cos_GW) == 1
+    assert record.cos_mean == pytest.approx(record.cos_weighted, abs=1e-3)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["mean known", "mean unknown"])
+def test_a_crowd_is_measured_as_few_are(monkeypatch, known):
+    torch.manual_seed(0)
+    common, few, many = torch.randn(4096), Memory(), Memory()
+    for _ in range(3):
+        gradient_WN = 0.4 * common + torch.randn(40, 4096)
+        gradient_WN[7] = -gradient_WN[7]
+        call = replace(roll(gradient_WN), plain_mean=known)
+        expected = measure(call, few, 1, burst=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(consistency, "ALL_PAIRS_UP_TO", 39)
+            record = measure(call, many, 1, burst=True)
+    for name in ("cos_W", "window_cos_W"):
+        assert getattr(record, name) == pytest.approx(getattr(expected, name), abs=1e-5)
+    assert record.cos_GW[0] == pytest.approx(expected.cos_GW[0], abs=1e-5)
+    for name in ("cos_mean", "grad_norm", "cos_expected", "window_steps", "cos_weighted"):
+        assert getattr(record, name) == pytest.approx(getattr(expected, name), abs=1e-5)
+
+
+def test_in_a_crowd_a_worker_with_nan_is_silent_and_the_others_are_compared():
+    gradient_WN = torch.randn(70, 2048)
+    gradient_WN[1] = math.nan
+    record = measured(roll(gradient_WN))
+    assert record.cos_W[1] is None
+    assert None not in (*record.cos_W[:1], *record.cos_W[2:])
+    assert (record.grad_norm, record.window_steps) == (None, None)
+
+
+@pytest.mark.parametrize("workers", [3, 70])
+def test_sketches_may_come_as_whole_numbers(workers):
+    step_WK = torch.randint(-127, 128, (workers, 1024), dtype=torch.int8)
+    call = roll(0.5 * step_WK)
+    travelled = replace(
+        call,
+        sketch_WK=step_WK,
+        sketch_GWK=step_WK[None],
+        scale_W=torch.full((workers,), 0.5),
+        scale_GW=torch.full((1, workers), 0.5),
+    )
+    expected, found = (measure(one, Memory(), 1, burst=True) for one in (call, travelled))
+    assert found.cos_W == pytest.approx(expected.cos_W, abs=1e-6)
+    assert found.cos_GW[0] == pytest.approx(expected.cos_GW[0], abs=1e-6)
 
 
 def test_matrices_are_kept_less_often_later():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from unisono.sketch import Fold, squared_norm, window_seed
-from unisono.sketch.native import KERNELS, LIBRARY, available, kernel_for, load
+from unisono.sketch import native as in_c
+from unisono.sketch.native import KERNELS, LIBRARY, Kernel, available, kernel_for, load, parts_for
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -124,6 +127,69 @@ def test_squared_norms_of_twenty_million_elements(dtype: torch.dtype, kind: str)
     fold = Fold(["w"], [gradient.numel()], 65_536, "cpu")
     assert abs(fold.add(0, gradient, torch.zeros(2 * 65_536)) / exact - 1) < 2e-7
     assert abs(squared_norm(gradient) / exact - 1) < 2e-7
+
+
+@pytest.fixture(scope="module")
+def plain_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, Kernel]:
+    """What other CPUs run, if this one has AVX-512."""
+    library = tmp_path_factory.mktemp("plain") / "plain.so"
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source = str(LIBRARY.with_name("fold.c"))
+    flags = ["-DPLAIN", "-std=c11", "-O3", "-fPIC", "-shared", "-pthread"]
+    subprocess.run([compiler, *flags, source, "-o", library], check=True)
+    return load(library)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("count", "start"), [(1, 0), (255, 300), (256, 0), (70_001, 1000)])
+def test_without_avx512(plain_kernels, monkeypatch, dtype: torch.dtype, count: int, start: int) -> None:
+    gradient = torch.randn(count).to(dtype)
+    monkeypatch.setattr(in_c, "KERNELS", plain_kernels)
+    check(gradient, 1024, start=start)
+    assert squared_norm(gradient) == pytest.approx(gradient.double().square().sum().item(), rel=1e-6)
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three threads, also for few numbers."""
+    monkeypatch.setattr(in_c, "_LEAST_PART", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("count", "start"), [(2, 0), (3, 1020), (1024, 0), (1024, 1023), (5000, 0), (7000, 1500)])
+def test_threads_give_the_same_numbers(in_parts, dtype: torch.dtype, count: int, start: int) -> None:
+    assert parts_for(count) == min(count, 3)
+    check(torch.randn(count).to(dtype), 1024, start=start, elements=9000)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [2, 3, 255, 257, 1000, 7000])
+def test_threads_give_the_same_squares(in_parts, dtype: torch.dtype, count: int) -> None:
+    whole = torch.randint(-9, 10, (count,)).to(dtype)
+    assert squared_norm(whole) == whole.double().square().sum()
+
+
+def test_which_thread_ends_first_does_not_matter(in_parts) -> None:
+    gradient = torch.randn(3_000_000)
+    results = []
+    for _ in range(10):
+        accumulator = torch.zeros(2048)
+        square = Fold(["w"], [gradient.numel()], 1024, "cpu").add(0, gradient, accumulator)
+        results.append((square.item(), accumulator))
+    assert all(square == results[0][0] and torch.equal(sums, results[0][1]) for square, sums in results)
+
+
+def test_only_large_gradients_and_threads_torch_may_use(monkeypatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    assert [parts_for(count) for count in (0, 8_000_000, 8_400_000, 10**9)] == [1, 1, 2, 4]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert parts_for(10**9) == 1
 
 
 def test_what_the_library_cannot_read_is_folded_all_the_same() -> None:

@@ -5,7 +5,7 @@ import torch
 
 from unisono import rollbook
 from unisono.rollbook import Rollbook
-from unisono.signals import LocalSignal
+from unisono.signals import Directions, LocalSignal
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_step_waits_for_its_directions(book):
     report(book, 0, 0, 1, 2)
     book.await_directions(0)
     assert closed(book) == []
-    book.add_directions(0, (torch.ones(3, 4), torch.ones(1, 3, 4)))
+    book.add_directions(0, Directions(torch.ones(3, 4), torch.ones(1, 3, 4)))
     (roll,) = book.complete(True)
     assert roll.sketch_WK.shape == (3, 4)
 
@@ -111,3 +111,15 @@ def test_everything_is_given_out_at_the_end(book):
     report(book, 0, 0)
     report(book, 1, 1)
     assert [step for step, _ in closed(book, everything=True)] == [0, 1]
+
+
+def test_directions_that_wait_are_bounded_and_the_oldest_go(book, monkeypatch):
+    monkeypatch.setattr(rollbook, "MOST_HELD_BYTES", 100)
+    for step in range(3):
+        report(book, step, 0, 1)
+        book.await_directions(step)
+        book.add_directions(step, Directions(torch.zeros(3, 15, dtype=torch.int8), None))
+    report(book, 0, 2)
+    report(book, 1, 2)
+    report(book, 2, 2)
+    assert [roll.sketch_WK is not None for roll in book.complete(True)] == [False, True, True]

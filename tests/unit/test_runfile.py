@@ -123,6 +123,11 @@ class TestReading:
         os.truncate(run_file, 10)
         assert len(list(found)) < 10_000
 
+    def test_lines_that_begin_later_are_left_out(self, filled):
+        end = len(data(HEADER, START, step(0)))
+        for until, count in ((None, 4), (end + 1, 4), (end, 3), (end - 1, 3), (0, 0)):
+            assert len(list(scan(filled, until))) == count
+
     def test_the_last_steps_of_a_rank_can_be_scanned(self, tmp_path):
         local = LocalStep(1, 3, 9, 1.5, loss=0.5)
         (tmp_path / "rank-3.jsonl").write_bytes(data(local) + b"bad\n")
@@ -260,6 +265,13 @@ class TestWriting:
         assert not writer.write(step("five"))
         assert not writer.write(step(0, loss_W=("x",)))
         assert writer.dropped == 2
+
+    def test_the_newest_line_is_that_of_the_record(self, run_file):
+        writer = RunWriter(run_file)
+        writer.write(step(7, loss_mean=0.1234567891))
+        assert writer.newest_line == to_line(step(7, loss_mean=0.1234567891))
+        writer.write(step("seven"))
+        assert writer.newest_line == ""
 
     def test_nothing_is_written_after_close(self, run_file):
         writer = RunWriter(run_file)

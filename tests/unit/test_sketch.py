@@ -174,8 +174,9 @@ def test_sparse_equals_dense(dense_dim: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 7)])
-def test_empty_gradients_are_silent(shape: tuple[int, ...]) -> None:
-    fold = Fold([NAME], [0], 1024, "cpu")
+@pytest.mark.parametrize("native", [True, False])
+def test_empty_gradients_are_silent(shape: tuple[int, ...], native: bool) -> None:
+    fold = Fold([NAME], [0], 1024, "cpu", native=native)
     accumulator = torch.zeros(2048)
     assert fold.add(0, torch.zeros(shape), accumulator) == 0
     assert fold.add(0, torch.zeros(shape).to_sparse(), accumulator) == 0
@@ -193,6 +194,22 @@ def test_gradient_is_left_alone() -> None:
     sketch(gradient * 1)
     sketch(gradient)
     assert torch.equal(gradient, before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("start", [0, 1, 40_000, 65_535, 65_536, 140_000])
+@pytest.mark.parametrize("length", [1024, 65_536])
+def test_pieces_of_the_reference_do_not_matter(length: int, start: int, threads: int) -> None:
+    """Two threads have shorter pieces than a row; one has longer ones than many rows."""
+    gradient, before = whole_numbers(150_000), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    fold = Fold([NAME], [start + 150_000], length, "cpu", SEED, native=False)
+    with_gaps, element_by_element = torch.zeros(4 * length)[::2], torch.zeros(2 * length)
+    square = fold.add(0, gradient, with_gaps, start)
+    torch.set_num_threads(before)
+    fold.add(0, gradient.to_sparse(), element_by_element, start)
+    assert torch.equal(wrap(with_gaps), wrap(element_by_element))
+    assert square == gradient.square().sum()
 
 
 def test_seed_and_name_change_everything() -> None:

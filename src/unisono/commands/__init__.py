@@ -21,6 +21,7 @@ COMMANDS = {
     },
     "project": {
         "demo": "train on this machine, once healthy and once with a silent fault, and compare",
+        "bench": "what listening costs on this machine, on CPU or GPU",
         "lab": "faults on demand, and the benchmark of what is found",
     },
 }

@@ -40,15 +40,17 @@ class Assembly:
 
     def add(self, worker: int, message: Mapping[str, Any]) -> None:
         key = str(message["key"])
-        if key not in self._closed:
-            self._open.setdefault(key, _Matter(time.monotonic())).messages[worker] = message
+        if key not in self._open and key in self._closed:
+            return
+        self._open.setdefault(key, _Matter(time.monotonic())).messages[worker] = message
 
     def complete(self, expected: Collection[int], everything: bool = False) -> Iterator[EvidenceRecord]:
         """Matters on which all expected ranks have spoken, or that have waited long enough."""
+        wanted = set(expected)
         for key, matter in list(self._open.items()):
             alone = key.startswith("batch/")
             late = everything or time.monotonic() - matter.opened > PATIENCE
-            if late or alone or matter.messages.keys() >= set(expected):
+            if late or alone or matter.messages.keys() >= wanted:
                 del self._open[key]
                 self._closed.append(key)
                 message_W: Messages = [matter.messages.get(worker) for worker in range(self._world)]
@@ -111,15 +113,21 @@ def _coverage(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any
 def _held_out(message_W: Messages) -> float | None:
     """The largest share of the samples that a worker evaluates, but does not train on, that others train on."""
     known = [message for message in message_W if message is not None]
+    if not any(message["evaluated"]["drawn"] for message in known):
+        return None
+    owners = Counter(sample for message in known for sample in set(message["draws"]["kept"]))
+    levels = [0, *sorted(message["draws"]["level"] for message in known)]
     shares = []
     for message in known:
-        evaluated = message["evaluated"]
+        evaluated, own = message["evaluated"], message["draws"]
         if evaluated["drawn"]:
-            others = [other["draws"] for other in known if other is not message]
+            # Of what the others have drawn only what this one evaluates matters: so work does not grow with W squared.
+            mine = set(own["kept"])
+            kept = [sample for sample in evaluated["kept"] if owners[sample] > (sample in mine)]
+            others = {"kept": kept, "level": levels[-2] if own["level"] == levels[-1] else levels[-1]}
             # Who evaluates what it trains on holds nothing out.
-            own = share_of(evaluated, [message["draws"]])
-            shares.append(share_of(evaluated, others) if own < OWN_SHARE else 0.0)
-    return max(shares, default=None)
+            shares.append(share_of(evaluated, [others]) if share_of(evaluated, [own]) < OWN_SHARE else 0.0)
+    return max(shares)
 
 
 def _audit(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any]) -> ReplicasRecord:

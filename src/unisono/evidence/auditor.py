@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from unisono.deferred import plain
-from unisono.fingerprints import fingerprint, prepare, projections
-from unisono.sketch import measure_norm
+from unisono.fingerprints import fingerprint, fingerprints, prepare, projections
+from unisono.sketch import total_square
 
 PARTS = 50
 """Readings over which every parameter is compared once."""
@@ -37,9 +35,9 @@ class Auditor:
     def weights(self, part: int, parts: int) -> tuple[dict[str, Print], float | Tensor]:
         """The fingerprint of each parameter by its name, and the squared norm of all of them."""
         indices = self._indices(part, parts)
-        prints = {self.names[index]: fingerprint([self._parameters[index].detach()]) for index in indices}
-        squares = [measure_norm(self._parameters[index].detach()) for index in indices]
-        return prints, _total(squares)
+        weights = [self._parameters[index].detach() for index in indices]
+        prints = dict(zip((self.names[index] for index in indices), fingerprints(weights), strict=True))
+        return prints, total_square(weights, self._parameters[0].device)
 
     def all_weights(self) -> Print:
         return fingerprint([parameter.detach() for parameter in self._parameters])
@@ -93,12 +91,6 @@ def _number(value: Any) -> float | None:
     if isinstance(value, Tensor):
         return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
     return float(value) if isinstance(value, int | float) else None
-
-
-def _total(squares: Sequence[float | Tensor]) -> float | Tensor:
-    known = sum(square for square in squares if isinstance(square, float))
-    moved = [square for square in squares if isinstance(square, Tensor)]
-    return plain(torch.stack([square.to(moved[0].device) for square in moved]).sum() + known) if moved else known
 
 
 def _even_parts(sizes: Sequence[int], parts: int) -> list[int]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from unisono.records import Twins
 from unisono.signals import LocalSignal, RollCall
 
 AUDITS = ("reduced", "used", "weights", "state", "buffers", "start")
+REAL = ("lr", "length", "padding")
+"""Compared numbers that may be NaN."""
+
 DATA = {"same_indices_W": "indices", "same_content_W": "content", "same_targets_W": "targets"}
 
 
@@ -82,7 +86,9 @@ def twins(values_W: Sequence[Hashable | None]) -> Twins:
 
 
 def _each(roll: RollCall, name: str) -> tuple[Any, ...]:
-    return tuple(None if signal is None else _same_nan(getattr(signal, name)) for signal in roll.signal_W)
+    value_of = attrgetter(name)
+    value_W = tuple(None if signal is None else value_of(signal) for signal in roll.signal_W)
+    return tuple(map(_same_nan, value_W)) if name in REAL else value_W
 
 
 def _same_nan(value: Any) -> Any:

@@ -19,6 +19,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from unisono.fingerprints import _device
 from unisono.fingerprints._memory import dense_of, flat_of, parts_of
 from unisono.fingerprints._mixing import GOLDEN, mixed, signed, splitmix64
 from unisono.sketch import native
@@ -41,15 +42,56 @@ def fingerprint(tensors: Sequence[Tensor | None], seed: int = 0) -> int | Tensor
     A number where all of them lie on the CPU. Where one does not, a tensor on its device, which nobody waited for;
     only sparse tensors that are not coalesced make the host wait.
     """
-    known, pending = splitmix64(seed), []
-    for place, tensor in enumerate(tensors):
+    known, pending = _hashes([(tensor, place) for place, tensor in enumerate(tensors)])
+    total = signed(splitmix64(seed) + sum(known.values()))
+    return sum((hash_Q.sum() for _, hash_Q in pending[1:]), pending[0][1].sum()) + total if pending else total
+
+
+@torch.no_grad()
+def fingerprints(tensors: Sequence[Tensor]) -> list[int | Tensor]:
+    """The fingerprint of each of them alone."""
+    alone = splitmix64(0)
+    known, pending = _hashes([(tensor, 0) for tensor in tensors])
+    found: dict[int, int | Tensor] = {number: signed(known[number] + alone) for number in known}
+    for numbers, hash_Q in pending:
+        found |= dict(zip(numbers, (hash_Q + signed(alone)).unbind(), strict=True))
+    return [found[number] for number in range(len(tensors))]
+
+
+Hashes = tuple[Sequence[int], Tensor]
+"""Numbers of some tensors, and their hashes."""
+
+
+def _hashes(placed: Sequence[tuple[Tensor | None, int]]) -> tuple[dict[int, int], list[Hashes]]:
+    """Of each tensor, mixed with its place: known at once, or still on a device."""
+    known: dict[int, int] = {}
+    together: list[tuple[int, int, Tensor]] = []
+    others: list[tuple[int, int, Tensor]] = []
+    for number, (tensor, place) in enumerate(placed):
         offset = place * GOLDEN + (_NOTHING if tensor is None else _form(tensor.dtype, tensor.layout, tensor.shape))
         found = 0 if tensor is None else _content(tensor)
         if isinstance(found, int):
-            known += splitmix64(found + offset)
+            known[number] = splitmix64(found + offset)
         else:
-            pending.append((signed(offset), found))
-    return _mixed_on_device(pending) + signed(known) if pending else signed(known)
+            (together if _device.readable(found) else others).append((number, signed(offset), found))
+    return known, [*_in_one_launch(together), *_in_torch(others)]
+
+
+def _in_one_launch(pending: Sequence[tuple[int, int, Tensor]]) -> Iterator[Hashes]:
+    """Of each device."""
+    for device in {flat_N.device for _, _, flat_N in pending}:
+        numbers, offsets, flats = zip(*(each for each in pending if each[2].device == device), strict=True)
+        row_R = _row_factors(max(map(_rows_of, flats)), device)
+        yield numbers, _device.hashes(flats, offsets, _odd(_COLUMN_SEED, COLUMNS, device), row_R)
+
+
+def _in_torch(pending: list[tuple[int, int, Tensor]]) -> Iterator[Hashes]:
+    if pending:
+        pending.sort(key=lambda each: _rows_of(each[2]) > 1)  # those that can be summed together first
+        numbers, offsets, flats = zip(*pending, strict=True)
+        device = flats[0].device
+        sums = [_sums(batch).to(device, non_blocking=True) for batch in _batches(flats)]
+        yield numbers, mixed(torch.cat(sums) + _moved(offsets, device))
 
 
 def _content(tensor: Tensor) -> int | Tensor:
@@ -107,15 +149,6 @@ def _words(flat_N: Tensor) -> Tensor:
     words = torch.zeros(-(-count // _WORD_BYTES), dtype=torch.int32, device=flat_N.device)
     words.view(torch.uint8)[:count] = flat_N.view(torch.uint8)
     return words
-
-
-def _mixed_on_device(pending: list[tuple[int, Tensor]]) -> Tensor:
-    """The sum of the mixed hashes of flat tensors, given with what is to be added to each of their sums."""
-    pending.sort(key=lambda each: _rows_of(each[1]) > 1)  # those that can be summed together first
-    offsets, flats = zip(*pending, strict=True)
-    device = flats[0].device
-    sums = [_sums(batch).to(device, non_blocking=True) for batch in _batches(flats)]
-    return mixed(torch.cat(sums) + _moved(offsets, device)).sum()
 
 
 def _batches(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:

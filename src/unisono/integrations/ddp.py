@@ -75,6 +75,10 @@ class DDPWrapper:
         self._joined = self._joined or (not self.is_gone() and self._joining())
         return self._joined
 
+    def gradients_stay(self) -> bool:
+        model = self._weak_model()
+        return model is None or not model.gradient_as_bucket_view
+
     def plain_mean(self) -> bool:
         if self.is_gone():
             return True

@@ -21,6 +21,9 @@ class Wrapper(Protocol):
     def will_sync(self) -> bool:
         """Whether the backward pass that begins now ends in an all-reduce."""
 
+    def gradients_stay(self) -> bool:
+        """Whether this worker's own gradients stay what they are until the backward pass is over."""
+
     def plain_mean(self) -> bool:
         """Whether all-reduce leaves the plain mean of the workers' gradients."""
 
@@ -66,6 +69,9 @@ class PlainModule:
         return [dist.get_rank() if dist.is_available() and dist.is_initialized() else 0]
 
     def will_sync(self) -> bool:
+        return True
+
+    def gradients_stay(self) -> bool:
         return True
 
     def plain_mean(self) -> bool:

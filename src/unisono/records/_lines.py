@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Sized
@@ -68,11 +67,17 @@ def from_line(text: str) -> Record | None:
 
 def _parsed(text: str) -> Any:
     try:
-        with contextlib.suppress(ValueError):
-            content = _LOADS(text)
-            # As many colons as keys: the object is flat, and no key was there twice.
-            if type(content) is dict and len(content) == text.count(":"):
-                return content
+        content = _LOADS(text)
+    except (ValueError, RecursionError):
+        return _strictly_parsed(text)
+    # As many colons as keys: the object is flat, and no key was there twice.
+    if type(content) is dict and len(content) == text.count(":"):
+        return content
+    return _strictly_parsed(text)
+
+
+def _strictly_parsed(text: str) -> Any:
+    try:
         return _STRICT.decode(text)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
@@ -99,12 +104,12 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _check_shapes(record: StepRecord) -> None:
-    groups, workers = set(map(len, _of_groups(record))), set(map(len, _of_workers(record)))
-    # What is empty is not known.
-    groups.discard(0)
-    workers.discard(0)
-    workers.update(map(len, chain.from_iterable(_matrices(record))))
-    if len(groups) > 1 or len(workers) > 1:
+    # What is empty is not known, and most fields are.
+    workers = set(map(len, filter(None, _of_workers(record))))
+    matrices = _matrices(record)
+    if any(matrices):
+        workers.update(map(len, chain.from_iterable(matrices)))
+    if len(workers) > 1 or len(set(map(len, filter(None, _of_groups(record))))) > 1:
         _refuse_shape(record)
 
 

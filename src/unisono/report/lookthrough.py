@@ -24,19 +24,22 @@ class Cover:
     unreadable_lines: int
 
 
-def look_through(path: str | PathLike[str], see: Callable[[Record], None], after: int = 0) -> Cover:
+def look_through(
+    path: str | PathLike[str], see: Callable[[Record], None], after: int = 0, until: int | None = None
+) -> Cover:
     """Goes through a run, given its directory or file. Raises `RunFileError` when there is none.
 
     :param after: Attempts up to this one are left out.
+    :param until: So are lines that begin at this byte of the file or later.
     """
     header: RunRecord | None = None
     bad, usable = 0, False
     with Progress() as progress:
-        for _, record in scan(path):
+        for _, record in scan(path, until):
             progress.advance()
             if record is None:
                 bad += 1
-            elif getattr(record, "attempt", after + 1) > after:
+            elif is_wanted(record, after):
                 if header is None and isinstance(record, RunRecord):
                     header = _understood(record, path)
                 usable = usable or record.kind in ("run", "attempt", "step")
@@ -46,6 +49,10 @@ def look_through(path: str | PathLike[str], see: Callable[[Record], None], after
     if header is None:
         return Cover(_folder(path).name, "", None, bad)
     return Cover(header.run or _folder(path).name, header.script, header.time, bad)
+
+
+def is_wanted(record: Record, after: int) -> bool:
+    return getattr(record, "attempt", after + 1) > after
 
 
 def _understood(header: RunRecord, path: str | PathLike[str]) -> RunRecord:

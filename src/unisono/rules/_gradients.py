@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from unisono.history import LEARNT, Opposition, Peers, Relation, median, median_of_others, scatter
+from unisono.history import LEARNT, Opposition, Peers, Relation, gaps_to_others, median, scatter
 from unisono.records import Floats, StepRecord
 from unisono.rules._layers import Place, Profile
 from unisono.rules._logs import logs
@@ -34,8 +34,8 @@ TINY = 1e-30
 WINDOW_READINGS = 16
 """Fewer readings do not make a window of directions."""
 
-Row: TypeAlias = tuple[int, Sequence[float], dict[int, float]]
-"""Step, what each worker said, and the gaps to the others that were asked for so far, by worker."""
+Row: TypeAlias = tuple[int, Sequence[float], list[float]]
+"""Step, what each worker said, and each one's gap to the others, if somebody has asked for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Gradients:
     def hear(self, record: StepRecord, log_loss_W: list[float] | None) -> bool:
         """Whether the step says something about gradients."""
         if log_loss_W is not None:
-            self._losses.append((record.step, log_loss_W, {}))
+            self._losses.append((record.step, log_loss_W, []))
         norm_W = logs(record.norm_W, TINY) if any(record.norm_W) else None
         if norm_W is None:
             return False
@@ -107,7 +107,7 @@ class Gradients:
             if self.cosines is None or self.cosines.workers != workers:
                 self.cosines = Peers(workers, LEAST_COSINE, sudden=False)
             self.cosines.add(cosine_W, record.step)
-            self._cosines.append((record.step, cosine_W, {}))
+            self._cosines.append((record.step, cosine_W, []))
         if record.window_start is None or record.window_steps is None:
             return
         summed_W = _known(record.window_cos_W)
@@ -185,7 +185,8 @@ def _known(value_W: Floats) -> Sequence[float]:
 
 
 def _gap(row: Row, worker: int) -> float:
-    _, value_W, gap_by_worker = row
-    if worker not in gap_by_worker:
-        gap_by_worker[worker] = value_W[worker] - median_of_others(value_W, worker)
-    return gap_by_worker[worker]
+    _, value_W, gap_W = row
+    if not gap_W:
+        # Of all workers at once: with many of them apart, one sorting each would take seconds.
+        gap_W += gaps_to_others(value_W)
+    return gap_W[worker]

@@ -49,14 +49,15 @@ class Marks:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._steps: deque[tuple[int, Collection[Hashable]]] = deque()
+        self._steps: deque[tuple[int, frozenset[Hashable]]] = deque()
         self._count: Counter[Hashable] = Counter()
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def add(self, step: int, marked: Collection[Hashable]) -> None:
-        self._steps.append((step, marked))
+        # A set: of many that are marked, each is looked up at every step.
+        self._steps.append((step, frozenset(marked)))
         self._count.update(marked)
         if len(self._steps) > self._size:
             self._count.subtract(self._steps.popleft()[1])

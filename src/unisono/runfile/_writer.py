@@ -27,6 +27,9 @@ class RunWriter:
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path) if os.fspath(path).endswith(".jsonl") else Path(path) / RUN_FILE
         self.last_error = ""
+        self.newest_line = ""
+        """Of the record that was handed over last, without its newline; empty where it could not be put into one."""
+
         self._file: AppendedFile | None = None
         self._closed = False
         self._lost = 0
@@ -57,8 +60,10 @@ class RunWriter:
     def write(self, record: Record) -> bool:
         """Whether the record, and every header before it, is now in the file."""
         is_header = isinstance(record, RunRecord | AttemptRecord)
+        self.newest_line = ""
         try:
-            line = _line(record)
+            self.newest_line = to_line(record)
+            line = _bytes(self.newest_line, record.kind)
             if is_header:
                 self._headers.append(line)
                 self._owed.append(line)
@@ -116,10 +121,10 @@ class RunWriter:
         self._closed = True
 
 
-def _line(record: Record) -> bytes:
-    line = to_line(record).encode("ascii") + b"\n"
+def _bytes(text: str, kind: str) -> bytes:
+    line = text.encode("ascii") + b"\n"
     if len(line) > LINE_LIMIT:
-        raise ValueError(f"A record should have at most {LINE_LIMIT} bytes. Found {len(line)} for a {record.kind}.")
+        raise ValueError(f"A record should have at most {LINE_LIMIT} bytes. Found {len(line)} for a {kind}.")
     return line
 
 

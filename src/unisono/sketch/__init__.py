@@ -5,9 +5,12 @@ from unisono.sketch.hashing import window_seed
 from unisono.sketch.length import default_length, narrow
 from unisono.sketch.norm import measure_norm, squared_norm
 from unisono.sketch.quantise import dequantise, quantise
+from unisono.sketch.reading import Reading
+from unisono.sketch.total import total_square
 
 __all__ = [
     "Fold",
+    "Reading",
     "Target",
     "default_length",
     "dequantise",
@@ -16,6 +19,7 @@ __all__ = [
     "quantise",
     "real_elements",
     "squared_norm",
+    "total_square",
     "window_seed",
     "wrap",
 ]

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from unisono.sketch.length import check_length
-from unisono.sketch.native import Addresses, kernel_for, writable_at
+from unisono.sketch.native import Addresses, kernel_for, parts_for, writable_at
+from unisono.sketch.norm import Squares
 from unisono.sketch.plan import Choices, Plan, Rows
 from unisono.sketch.sparse import fold_sparse
 
@@ -89,7 +90,8 @@ class Fold:
             return self._measure_other(index, gradient.detach().to(self.device), target, start)
         count, here = gradient.numel(), self._addresses
         self._check_fits(index, start + count)
-        return kernel.fold(gradient.data_ptr(), count, start, self.length, here.rows[index], here.words, at)
+        begin, parts = gradient.data_ptr(), parts_for(count)
+        return kernel.fold(begin, count, start, self.length, here.rows[index], here.words, at, parts)
 
     def _measure_other(self, index: int, gradient: Tensor, target: Target, start: int) -> float | Tensor:
         self._check_fits(index, start + real_elements(gradient))
@@ -126,21 +128,19 @@ def _flat(gradient: Tensor) -> Tensor:
 
 
 def _fold_rows(flat_N: Tensor, plan: Plan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:
-    length = accumulator_2K.shape[0] // 2
-    first, begin = divmod(start, length)
-    rows = [flat_N[: length - begin], *torch.split(flat_N[length - begin :], length)]
-    wide = torch.float64 if flat_N.dtype == torch.float64 else torch.float32
-    scratch_K = flat_N.new_empty(length, dtype=wide)
-    square_R = flat_N.new_zeros(len(rows), dtype=wide)
-    choices = zip(plan.rotations[first:], plan.offsets[first:], plan.signs[first:], strict=True)
-    for row, square, (rotation, offset, sign) in zip(rows, square_R.unbind(), choices, strict=False):
-        end = begin + row.shape[0]
-        scratch = scratch_K[: end - begin]
-        wide_row = row if row.dtype == wide else scratch.copy_(row)
-        # The accumulator has twice the length so that a rotated row is added in one piece.
-        target = accumulator_2K[rotation + begin : rotation + end]
-        target.addcmul_(wide_row, table[offset + begin : offset + end], value=sign)
-        # Not a dot: its few running sums are off by 4e-6 for widened bfloat16 rows and by 2e-5 for constant ones.
-        torch.sum(torch.mul(wide_row, wide_row, out=scratch), 0, out=square)
-        begin = 0
-    return square_R.sum(dtype=torch.float64)
+    length, (stride,) = accumulator_2K.shape[0] // 2, accumulator_2K.stride()
+    front = accumulator_2K.storage_offset()
+    squares = Squares(flat_N)
+    stretch = min(length, squares.piece)
+    head = min(-start % stretch, flat_N.shape[0])
+    # Short rows are widened and squared together: a call of torch takes as long as ten thousand numbers.
+    for block in (flat_N[:head], *torch.split(flat_N[head:], squares.piece)):
+        for wide in torch.split(squares.add(block), stretch) if block.shape[0] else ():
+            row, column = divmod(start, length)
+            # The accumulator has twice the length so that a rotated row is added in one piece.
+            bucket = plan.rotations[row] + column
+            target = accumulator_2K.as_strided(wide.shape, (stride,), front + stride * bucket)
+            signs = table.as_strided(wide.shape, (1,), plan.offsets[row] + column)
+            target.addcmul_(wide, signs, value=plan.signs[row])
+            start += wide.shape[0]
+    return squares.total()

@@ -15,7 +15,7 @@ from torch import Tensor
 LANES = 16
 TABLE_STARTS = 1 << 14
 _MASK = 0xFFFFFFFF
-_GOLDEN = 0x9E3779B9
+GOLDEN = 0x9E3779B9
 _Word = TypeVar("_Word", int, Tensor)
 
 
@@ -29,7 +29,7 @@ def mix32(word: _Word) -> _Word:
 
 def sequence(seed: int, count: int, device: torch.device | None = None) -> Tensor:
     """The first `count` words of the stream that `seed` starts."""
-    return mix32(seed + torch.arange(count, device=device) * _GOLDEN)
+    return mix32(seed + torch.arange(count, device=device) * GOLDEN)
 
 
 def window_seed(window_start: int) -> int:
@@ -44,7 +44,7 @@ def parameter_key(name: str) -> int:
 
 def row_words(key_R: Tensor, row_R: Tensor, seed: int) -> Tensor:
     """h_r: the word from which row r takes its rotation, its place in the sign table and its own sign."""
-    return mix32(mix32(key_R ^ seed) + row_R * _GOLDEN)
+    return mix32(mix32(key_R ^ seed) + row_R * GOLDEN)
 
 
 def slice_rotations(seed: int) -> Tensor:

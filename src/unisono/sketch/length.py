@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,10 @@ def check_length(length: int) -> int:
 def narrow(sketch: Tensor, length: int, seed: int) -> Tensor:
     """Shorten sketches (..., K) to `length`: the sum of their K / length blocks, each rotated by the seed's choice."""
     blocks = sketch.reshape(*sketch.shape[:-1], -1, check_length(length))
-    rotation = block_rotations(seed, blocks.shape[-2], sketch.device)
-    source = (torch.arange(length, device=sketch.device) - rotation[:, None]) % length
-    return blocks.gather(-1, source.expand_as(blocks)).sum(-2)
+    return blocks.gather(-1, _sources(seed, blocks.shape[-2], length, sketch.device).expand_as(blocks)).sum(-2)
+
+
+@lru_cache(maxsize=8)
+def _sources(seed: int, blocks: int, length: int, device: torch.device) -> Tensor:
+    """From where in its block each number comes."""
+    return (torch.arange(length, device=device) - block_rotations(seed, blocks, device)[:, None]) % length

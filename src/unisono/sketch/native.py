@@ -22,20 +22,21 @@ from unisono.sketch.plan import Choices
 LIBRARY = Path(__file__).with_name("_fold.so")
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 _ROW_BYTES = 3 * 4
-_FUNCTIONS = [f"unisono_{work}_{suffix}" for work in ("fold", "square") for suffix in _SUFFIXES.values()]
+_FUNCTIONS = [f"unisono_{work}_in_parts_{suffix}" for work in ("fold", "square") for suffix in _SUFFIXES.values()]
 _FUNCTIONS += ["unisono_fingerprint"]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_LEAST_PART, _MOST_PARTS = 1 << 22, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """The functions for one type of numbers. They believe every address and number they are given."""
 
-    fold: Callable[[int, int, int, int, int, int, int], float]
-    """Gradient, its numbers, its start in the parameter, K, first row, words, accumulator of 2K: the squared norm."""
+    fold: Callable[[int, int, int, int, int, int, int, int], float]
+    """Gradient, count, its start in the parameter, K, first row, words, accumulator of 2K, parts: the squared norm."""
 
-    square: Callable[[int, int], float]
-    """Tensor, its numbers: the squared norm."""
+    square: Callable[[int, int, int], float]
+    """Tensor, count, parts: the squared norm."""
 
 
 Fingerprint = Callable[[int, int, int, int, int], int]
@@ -73,9 +74,9 @@ def _library(path: Path) -> ctypes.CDLL | None:
 
 
 def _kernel(library: ctypes.CDLL, suffix: str) -> Kernel:
-    fold, square = library[f"unisono_fold_{suffix}"], library[f"unisono_square_{suffix}"]
-    fold.argtypes = [_POINTER, _COUNT, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER]
-    square.argtypes = [_POINTER, _COUNT]
+    fold, square = (library[f"unisono_{work}_in_parts_{suffix}"] for work in ("fold", "square"))
+    fold.argtypes = [_POINTER, _COUNT, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT]
+    square.argtypes = [_POINTER, _COUNT, _COUNT]
     fold.restype = square.restype = ctypes.c_double
     return Kernel(fold, square)
 
@@ -99,6 +100,11 @@ def kernel_for(tensor: Tensor) -> Kernel | None:
     ):
         return KERNELS.get(tensor.dtype)
     return None
+
+
+def parts_for(count: int) -> int:
+    """In how many parts, each with its own thread, so many numbers are read: never more than torch uses itself."""
+    return 1 if count < 2 * _LEAST_PART else min(torch.get_num_threads(), _MOST_PARTS, count // _LEAST_PART)
 
 
 def writable_at(accumulator_2K: Tensor) -> int | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.gram import likeliest
-from unisono.sketch import Fold, real_elements, window_seed, wrap
+from unisono.sketch import Reading, real_elements, window_seed
 from unisono.sketch.length import LONGEST
 from unisono.steering.meeting import Meeting
 
@@ -39,9 +39,9 @@ class SketchRoute:
         self._index = {id(parameter): index for index, (_, parameter) in enumerate(named_parameters)}
         device = named_parameters[0][1].device
         names = [name for name, _ in named_parameters]
-        self._fold = Fold(names, [real_elements(parameter) for _, parameter in named_parameters], LONGEST, device)
-        self._accumulator_2K = torch.zeros(2 * LONGEST, dtype=torch.float32, device=device)
-        self._square: float | Tensor = 0.0
+        elements = [real_elements(parameter) for _, parameter in named_parameters]
+        self._reading = Reading(names, elements, [0] * len(names), 1, LONGEST, device)
+        self._reading.begin()
         self._buffers: list[Tensor] = []
         self._taken: list[int] = []
         self._summed: dict[tuple[int, ...], Tensor] = {}
@@ -51,7 +51,6 @@ class SketchRoute:
 
     def take(self, buffer_N: Tensor, parameters: Sequence[Tensor]) -> None:
         self._buffers.append(buffer_N)
-        target = self._fold.target(self._accumulator_2K)
         for parameter in parameters:
             # Parameters without numbers are in buckets, too, and nowhere else.
             index = self._index.get(id(parameter))
@@ -60,12 +59,13 @@ class SketchRoute:
             self._taken.append(index)
             # Not the bucket's view of it, whose order depends on the memory format.
             if parameter.grad is not None:
-                self._square += self._fold.measure(index, self._scaled(parameter, parameter.grad), target)
+                self._reading.add(index, self._scaled(parameter, parameter.grad))
+        self._reading.flush()
 
     def gram(self) -> Tensor | None:
-        sketch_K = wrap(self._accumulator_2K)
+        sketch_GK, square_P = self._reading.end()
+        sketch_K, square = sketch_GK[0], square_P.sum()
         # Numbers near the largest that there are may overflow when they are added up.
-        square = torch.as_tensor(self._square, dtype=torch.float64, device=sketch_K.device)
         square = torch.where(sketch_K.isfinite().all(), square, torch.nan)
         if self._window > 1:
             sketch_K = self._over_window(sketch_K, square)
@@ -81,8 +81,8 @@ class SketchRoute:
             work.wait()
 
     def finish(self) -> None:
-        self._buffers, self._taken, self._square = [], [], 0.0
-        self._accumulator_2K.zero_()
+        self._buffers, self._taken = [], []
+        self._reading.begin()
 
     @property
     def lacks_moments(self) -> bool:
@@ -97,7 +97,7 @@ class SketchRoute:
         self._steps += 1
         if self._window == 1:
             # Errors of sketches become independent from step to step; sums over steps need the same seed.
-            self._fold.reseed(window_seed(self._steps))
+            self._reading.reseed(window_seed(self._steps))
 
     def _over_window(self, sketch_K: Tensor, square: Tensor) -> Tensor:
         """A step that is not finite stays out of the sum, and its worker out of the comparison."""

@@ -2,12 +2,13 @@
 
 import json
 import math
+import random
 
 import pytest
 
 from unisono.evidence import assembly
 from unisono.evidence.assembly import MOST_NAMED, PATIENCE, Assembly, facts_record
-from unisono.evidence.draws import Draws
+from unisono.evidence.draws import Draws, share_of
 from unisono.records import from_line, to_line
 
 HEAD = {"attempt": 1, "step": 0, "time": 1.5}
@@ -208,3 +209,31 @@ def test_a_batch_needs_one_rank_only(clock):
     whole.add(1, {"kind": "batch", "key": "batch/7/1", "step": 7, "rank": 1, "loss": None, "indices": [4, 5]})
     (record,) = whole.complete({0, 1, 2})
     assert (record.attempt, record.step, record.rank, record.loss, record.indices) == (2, 7, 1, None, (4, 5))
+
+
+def held_out_by_all_pairs(messages):
+    """As the definition has it, at the price of looking at every pair."""
+    shares = []
+    for message in messages:
+        others = [other["draws"] for other in messages if other is not message]
+        own = share_of(message["evaluated"], [message["draws"]])
+        shares.append(share_of(message["evaluated"], others) if own < assembly.OWN_SHARE else 0.0)
+    return max(shares)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_held_out_is_found_without_looking_at_pairs(seed):
+    chance = random.Random(seed)
+    messages = [
+        coverage(
+            samples=chance.sample(range(20_000), chance.choice([50, 3_000, 9_000])),
+            evaluated=chance.sample(range(15_000, 25_000), chance.choice([40, 2_500])),
+        )
+        for _ in range(9)
+    ]
+    assert assembled(*messages).held_out == pytest.approx(held_out_by_all_pairs(messages))
+
+
+def test_what_only_the_worker_itself_trains_on_is_not_held_against_the_others():
+    messages = [coverage(samples=range(5), evaluated=range(1_000)), coverage(samples=range(2_000, 2_500))]
+    assert assembled(*messages).held_out == 0.0

@@ -59,6 +59,20 @@ def test_a_huge_gradient_that_steering_left_out_is_no_explosion():
     assert judge(GradientExplosion, *exploding(kept_workers=0, skipped=True)) is None
 
 
+class Listed(tuple):
+    """Takes long to look somebody up in, if there are many."""
+
+    def __contains__(self, who):
+        raise AssertionError
+
+
+def test_since_when_of_many_that_are_marked():
+    marks = Marks(4)
+    for number in range(6):
+        marks.add(number, Listed(("a", "b")) if number > 3 else Listed("b"))
+    assert (marks.since("a"), marks.since("b"), marks.since("c")) == (4, 2, None)
+
+
 def test_marks_remember_the_last_steps_only():
     marks = Marks(4)
     for number, who in enumerate(((), ("a",), ("a", "b"), ("a",), ("b",), ("b",))):

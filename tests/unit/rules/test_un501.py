@@ -3,6 +3,8 @@ from dataclasses import replace
 
 import pytest
 
+from unisono.history import median_of_others
+from unisono.rules import _gradients
 from unisono.rules._scene import Scene
 from unisono.rules.un501_outlier_worker import OutlierWorker
 from unit.rules.streams import Run, attempt, causes, find
@@ -202,3 +204,13 @@ def test_nobody_is_judged_in_the_turmoil_after_the_learning_rate_jumped():
     assert find(OutlierWorker, run).ranks == (1,)
     run.lr[390:] *= 10
     assert find(OutlierWorker, run) is None
+
+
+@pytest.mark.parametrize("value_W", [(3.0, 1.0), (1.0, 2.0, 4.0), (0.1, 0.7, 0.7, 0.2), (0.3, 0.1, 0.3, 0.3, 0.9)])
+def test_gaps_to_the_others_are_worked_out_once_for_all_workers(monkeypatch, value_W):
+    asked, gaps = [], _gradients.gaps_to_others
+    monkeypatch.setattr(_gradients, "gaps_to_others", lambda value_W: asked.append(value_W) or gaps(value_W))
+    row = (0, value_W, [])
+    for worker, value in enumerate(value_W):
+        assert _gradients._gap(row, worker) == value - median_of_others(value_W, worker)
+    assert asked == [value_W]
