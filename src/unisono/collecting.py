@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-HELD_BYTES = 64 << 20
+HELD_BYTES = 128 << 20
 """Of gradients that would be free already, if they had not to be read."""
 
 
@@ -29,6 +29,7 @@ class Collector:
     def __init__(self, read: Callable[[], None]) -> None:
         self._read = read
         self._at_once = self._missed = False
+        self._task: int | None = None
         self._error: Exception | None = None
         self._spent = 0.0
         self._reset()
@@ -36,7 +37,7 @@ class Collector:
     def _reset(self) -> None:
         self._held = 0
         self._gone = False
-        self._tasks: set[int] = set()
+        self._task = None
         self._last: tuple[nn.Parameter, Tensor] | None = None
 
     def begin(self, stay: bool, parameters: list[nn.Parameter]) -> None:
@@ -71,14 +72,16 @@ class Collector:
         # Replaced by DDP, or let go of by an optimizer that steps inside the backward pass.
         self._gone = self._gone or (self._last is not None and self._last[0].grad is not self._last[1])
         self._last = parameter, gradient
+        if not self._gone:
+            return False
         self._held += gradient.nbytes
-        return self._gone and self._held >= HELD_BYTES
+        return self._held >= HELD_BYTES
 
     def _come_back_at_the_end(self) -> None:
         """Reentrant checkpointing runs a backward pass inside another, and DDP may put the mean in place there."""
         task = torch._C._current_graph_task_id()
-        if task not in self._tasks:
-            self._tasks.add(task)
+        if task != self._task:
+            self._task = task
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._at_the_end)
 

@@ -19,6 +19,7 @@ Print = int | Tensor
 class Auditor:
     def __init__(self, names: Sequence[str], parameters: Sequence[nn.Parameter]) -> None:
         self.names = list(names)
+        self._device = parameters[0].device
         self._parameters: list[nn.Parameter] = list(parameters)
         self.parts = max(1, min(PARTS, len(self._parameters)))
         self._part_of = _even_parts([parameter.numel() for parameter in self._parameters], self.parts)
@@ -37,7 +38,7 @@ class Auditor:
         indices = self._indices(part, parts)
         weights = [self._parameters[index].detach() for index in indices]
         prints = dict(zip((self.names[index] for index in indices), fingerprints(weights), strict=True))
-        return prints, total_square(weights, self._parameters[0].device)
+        return prints, total_square(weights, self._device)
 
     def all_weights(self) -> Print:
         return fingerprint([parameter.detach() for parameter in self._parameters])

@@ -62,7 +62,7 @@ class Weigher:
         addresses = [flat.data_ptr() for flat in flats]
         if addresses != self._addresses:
             self._addresses, self._address_Q = addresses, to_device(addresses, torch.int64, self._device)
-        kernels.weigh[self._sum_NJ.shape[1], len(self._piece_N3)](
+        kernels.weigh[self._sum_NJ.shape](
             self._address_Q,
             self._word_Q,
             self._piece_N3,

@@ -20,7 +20,8 @@ def weigh(
     ALIGNED: tl.constexpr,
 ):
     """One program adds up one tile of the columns of a piece: some rows of one tensor."""
-    tile, piece = tl.program_id(0), tl.program_id(1)
+    # There may be more pieces than a grid has room for in any but its first dimension.
+    piece, tile = tl.program_id(0), tl.program_id(1)
     tensor = tl.load(piece_N3 + 3 * piece)
     first, end = tl.load(piece_N3 + 3 * piece + 1), tl.load(piece_N3 + 3 * piece + 2)
     words = tl.load(words_Q + tensor)

@@ -1,13 +1,14 @@
 """Norms and sketches of many gradients on a GPU, one launch for all that have the same type of numbers.
 
-Gradients are noted as they arrive and read together; what comes out is still on its way when `end` returns. Suffixes
-give shapes: P = parameters, G = layer groups, K = sketch length, R = runs, J = tiles.
+What comes out is still on its way when `end` returns. Suffixes give shapes: P = parameters, G = layer groups, K =
+sketch length, R = runs, J = tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from unisono.sketch.launching import (
     to_device,
 )
 from unisono.sketch.layout import Run, lay_out, runs_of, slots_wanted
+
+MOST_LAUNCHES = 256
+"""Kept for sets of gradients that are read together: more are seen only where these change all the time."""
 
 
 class DeviceFold:
@@ -51,41 +55,34 @@ class DeviceFold:
         self._region = torch.zeros(region_of(sum(self._slots_G), length), device=device)
         self._square_RJ = torch.zeros(place, tiles_of(length), device=device)
         self._launches: dict[tuple[int, ...], Launch] = {}
-        self._pending: list[tuple[int, Tensor]] = []
         self.reseed(0)
 
     def reseed(self, seed: int) -> None:
         self._choices = Choices(seed, self._length, self._device)
 
     def begin(self) -> None:
-        self._pending = []
         self._region.zero_()
         self._square_RJ.zero_()
 
-    @property
-    def pending(self) -> bool:
-        return bool(self._pending)
-
-    def takes(self, gradient: Tensor) -> bool:
-        return readable(gradient, self._device)
-
-    def add(self, index: int, gradient: Tensor) -> None:
-        """Notes a gradient, which must stay as it is until `flush`."""
-        self._pending.append((index, gradient))
-
-    def flush(self) -> None:
+    def read(self, gradients: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+        """Reads gradients of parameters, given with their numbers; those that it cannot read are returned."""
         batches: dict[tuple[torch.dtype, bool], list[tuple[int, Tensor]]] = {}
-        for index, gradient in self._pending:
-            batches.setdefault((gradient.dtype, is_aligned(gradient)), []).append((index, gradient))
-        self._pending = []
+        others = []
+        # In one order, whatever the order of their arrival: a layout is worked out once.
+        for each in sorted(gradients, key=itemgetter(0)):
+            gradient = each[1]
+            if readable(gradient, self._device):
+                batches.setdefault((gradient.dtype, is_aligned(gradient)), []).append(each)
+            else:
+                others.append(each)
         for batch in batches.values():
-            indices, gradients = zip(*batch, strict=True)
+            indices, together = zip(*batch, strict=True)
             launch = self._launches.get(indices) or self._prepare(indices)
-            launch.read(gradients, self._choices, self._region, self._square_RJ)
+            launch.read(together, self._choices, self._region, self._square_RJ)
+        return others
 
     def end(self) -> tuple[Tensor, Tensor]:
         """The sketch of each group, in float32, and the squared norm of each parameter, in float64."""
-        self.flush()
         sketch_GK = torch.empty(len(self._slots_G), self._length, device=self._device)
         square_P = torch.empty(len(self._elements_P), dtype=torch.float64, device=self._device)
         gather_sketch(self._region, self._first_slot_G, sketch_GK)
@@ -96,5 +93,7 @@ class DeviceFold:
         position = {index: place for place, index in enumerate(indices)}
         layout = lay_out([run for index in indices for run in self._runs_P[index]], self._slots_G, position)
         elements, keys = ([column[index] for index in indices] for column in (self._elements_P, self._key_P))
+        if len(self._launches) == MOST_LAUNCHES:
+            self._launches.clear()
         self._launches[indices] = launch = Launch(layout, elements, keys, self._length, self._device)
         return launch

@@ -37,6 +37,7 @@ class Reading:
         self._fold = Fold(names, elements, length, device)
         self._together = DeviceFold(names, elements, group_of, length, device) if available(device) else None
         self._silence = 0.0 if device.type == "cpu" else torch.zeros((), dtype=torch.float64, device=device)
+        self._noted: list[tuple[int, Tensor]] = []
         self._accumulator_G2K: Tensor | None = None
         self._target_G: list[Target] = []
         self.square_P: list[float | Tensor] = []
@@ -45,7 +46,7 @@ class Reading:
     @property
     def pending(self) -> bool:
         """Some gradients are noted and not yet read."""
-        return self._together is not None and self._together.pending
+        return bool(self._noted)
 
     def reseed(self, seed: int) -> None:
         self._fold.reseed(seed)
@@ -55,28 +56,31 @@ class Reading:
     def begin(self, accumulator_G2K: Tensor | None = None) -> None:
         """:param accumulator_G2K: zeros, where sketches add up; without it, memory is found when it is needed."""
         self.square_P = [self._silence] * len(self._group_of)
+        self._noted = []
         self._accumulate_in(accumulator_G2K)
         if self._together is not None:
             self._together.begin()
 
     def add(self, index: int, gradient: Tensor) -> bool:
         """Reads a gradient, or notes it: true if it must stay as it is until `flush`."""
-        if self._together is not None and self._together.takes(gradient):
-            self._together.add(index, gradient)
+        if self._together is not None:
+            self._noted.append((index, gradient))
             return True
-        self._memory()
-        self.square_P[index] = self._fold.measure(index, gradient, self._target_G[self._group_of[index]])
+        self._fold_at_once(index, gradient)
         return False
 
     def flush(self) -> None:
         """Reads all that is noted."""
-        if self._together is not None:
-            self._together.flush()
+        noted, self._noted = self._noted, []
+        if self._together is not None and noted:
+            for index, gradient in self._together.read(noted):
+                self._fold_at_once(index, gradient)
 
     def end(self) -> tuple[Tensor, Tensor]:
         """The sketch of each group, in float32, and the squared norm of each parameter, in float64."""
         if self._together is None:
             return wrap(self._memory()), self._squares()
+        self.flush()
         sketch_GK, square_P = self._together.end()
         if self._accumulator_G2K is None:
             return sketch_GK, square_P
@@ -86,6 +90,10 @@ class Reading:
         if self._device.type == "cpu":
             return torch.tensor(self.square_P, dtype=torch.float64)
         return torch.stack([torch.as_tensor(square, device=self._device) for square in self.square_P])
+
+    def _fold_at_once(self, index: int, gradient: Tensor) -> None:
+        self._memory()
+        self.square_P[index] = self._fold.measure(index, gradient, self._target_G[self._group_of[index]])
 
     def _memory(self) -> Tensor:
         if self._accumulator_G2K is None:

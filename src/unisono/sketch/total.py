@@ -15,7 +15,7 @@ from unisono.sketch.norm import measure_norm
 
 
 def total_square(tensors: Sequence[Tensor], device: torch.device) -> float | Tensor:
-    """A number where all of them lie on the CPU; elsewhere, in float64 and still on `device`."""
+    """A number if `device` is the CPU; elsewhere, in float64 and still there."""
     together: dict[tuple[torch.dtype, bool], list[Tensor]] = {}
     squares: list[float | Tensor] = []
     for tensor in tensors:
@@ -24,6 +24,8 @@ def total_square(tensors: Sequence[Tensor], device: torch.device) -> float | Ten
         else:
             squares.append(measure_norm(tensor))
     squares += [_read(batch, device) for batch in together.values()]
+    if device.type == "cpu":
+        return float(sum(squares))
     known = sum(square for square in squares if isinstance(square, float))
     moved = [square.to(device) for square in squares if isinstance(square, Tensor)]
     return torch.stack(moved).sum() + known if moved else known
