@@ -58,13 +58,17 @@ class Collector:
         """Seconds spent in callbacks. Raises what went wrong there, or if gradients are gone that were not read."""
         spent, self._spent = self._spent, 0.0
         error, self._error = self._error, None
-        self._last = None
+        self.forget()
         if error is not None:
             raise error
         if pending:
             self._missed = True
             raise RuntimeError("gradients were gone before they were read; from now on each is read as it arrives")
         return spent
+
+    def forget(self) -> None:
+        """The pass is over, or nobody asks for its gradients any more."""
+        self._last = None
 
     def _must_read(self, parameter: nn.Parameter, gradient: Tensor) -> bool:
         if self._at_once:

@@ -21,8 +21,11 @@ class Ring:
     def __init__(self, make: Callable[[], Tensor], most: int) -> None:
         self._make, self._to_make = make, most
         self._spare: list[Tensor] = []
+        self._returning: list[tuple[Tensor, torch.cuda.Event]] = []
 
     def take(self) -> Tensor | None:
+        if self._returning and self._returning[0][1].query():
+            self._spare.append(self._returning.pop(0)[0])
         if self._spare:
             return self._spare.pop()
         if not self._to_make:
@@ -32,6 +35,10 @@ class Ring:
 
     def give_back(self, buffer: Tensor) -> None:
         self._spare.append(buffer)
+
+    def give_back_after(self, buffer: Tensor, event: torch.cuda.Event) -> None:
+        """A copy into it is still under way."""
+        self._returning.append((buffer, event))
 
     def close(self) -> None:
         self._spare, self._to_make = [], 0
@@ -157,9 +164,7 @@ class DeviceHearing(Hearing):
 
     def discard(self) -> None:
         if self._pinned is not None:
-            # While copies are under way nobody else may have it.
-            if self._arrived.query():
-                self._ring.give_back(self._pinned)
+            self._ring.give_back_after(self._pinned, self._arrived)
             self._pinned = None
 
     def _squared_norms(self) -> Tensor:

@@ -15,7 +15,7 @@ from unisono.directions import Format
 from unisono.groups import layer_groups
 from unisono.hearing import DeviceHearing, Hearing, HostHearing, Ring
 from unisono.shares import even_share
-from unisono.sketch import Reading, default_length, real_elements, total_square, window_seed
+from unisono.sketch import Reading, available, compile_kernels, default_length, real_elements, total_square, window_seed
 
 READINGS_BYTES = 64 << 20
 """Host memory for readings that the listening thread has not yet taken over."""
@@ -33,6 +33,8 @@ class Probe:
         self.group_names: tuple[str, ...] = tuple(group_names)
         self._group_P = torch.tensor(group_of)
         self._reading = Reading(self.names, numels, group_of, len(group_names), self.length, self.device)
+        if available(self.device):
+            compile_kernels({parameter.dtype for parameter in self.parameters}, self.length, self.device)
         self._collector = Collector(self._reading.flush)
         self._on_device = self.device.type == "cuda"
         self.layout = Format(self.length, len(group_names), world)
@@ -68,7 +70,8 @@ class Probe:
         try:
             spent = self._collector.end(self._reading.pending)
         except Exception:
-            self._give_back(buffer)
+            self._buffer = buffer
+            self.abandon()
             raise
         if self._stream is None:
             return HostHearing(self._window, self._group_P, self._ring, buffer, self._reading.square_P), spent
@@ -81,6 +84,8 @@ class Probe:
         return DeviceHearing(window, self._group_P, len(sketch_GK), self._ring, buffer, stream, sent, square_P)
 
     def abandon(self) -> None:
+        self._reading.forget()
+        self._collector.forget()
         if self._buffer is not None:
             self._give_back(self._buffer)
             self._buffer = None

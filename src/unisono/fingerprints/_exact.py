@@ -190,6 +190,15 @@ def prepare(device: torch.device, largest_bytes: int) -> None:
     rows = -(-largest_bytes // (_WORD_BYTES * COLUMNS))
     for power in range(rows.bit_length() + 1):
         _row_factors(1 << power, device)
+    if device.type != "cpu":
+        _compile(device)
+
+
+@lru_cache(maxsize=16)
+def _compile(device: torch.device) -> None:
+    """Kernels for tensors with and without whole vectors, if there are kernels."""
+    for words in (4, 1):
+        fingerprint([torch.zeros(words, dtype=torch.int32, device=device)])
 
 
 def _row_factors(count: int, device: torch.device) -> Tensor:

@@ -76,6 +76,10 @@ class Reading:
             for index, gradient in self._together.read(noted):
                 self._fold_at_once(index, gradient)
 
+    def forget(self) -> None:
+        """Lets go of what is noted, unread."""
+        self._noted = []
+
     def end(self) -> tuple[Tensor, Tensor]:
         """The sketch of each group, in float32, and the squared norm of each parameter, in float64."""
         if self._together is None:

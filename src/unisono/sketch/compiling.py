@@ -1,0 +1,22 @@
+"""Has Triton compile what a model will need, before its first step: that can take seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from unisono.sketch.device_fold import DeviceFold
+from unisono.sketch.launching import NUMBERS, VECTOR
+from unisono.sketch.total import total_square
+
+
+def compile_kernels(dtypes: Iterable[torch.dtype], length: int, device: torch.device) -> None:
+    """By reading a few numbers of each type, with and without whole vectors."""
+    for dtype in sorted(set(dtypes).intersection(NUMBERS), key=str):
+        for elements in (VECTOR, 1):
+            numbers = torch.zeros(elements, dtype=dtype, device=device)
+            fold = DeviceFold(["weight"], [elements], [0], length, device)
+            fold.read([(0, numbers)])
+            fold.end()
+            total_square([numbers], device)
