@@ -5,13 +5,14 @@ own gradients stay where they are, so all are read there, in a callback that is 
 
 With `gradient_as_bucket_view=True` they are replaced by views of the buckets. A gradient that came in memory of its
 own, as after `zero_grad()`, can be held for a while; one that was added to a view is divided by the number of workers
-as soon as our hook returns, so it is read at once.
+as soon as our hook returns, so it is read at once. So are gradients that DDP reduces at times of its own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -19,6 +20,14 @@ from torch import Tensor, nn
 
 HELD_BYTES = 128 << 20
 """Of gradients that would be free already, if they had not to be read."""
+
+
+class Fate(Enum):
+    """What becomes of a worker's own gradients before the backward pass is over."""
+
+    STAY = auto()
+    REPLACED = auto()
+    UNCERTAIN = auto()
 
 
 class Collector:
@@ -30,23 +39,21 @@ class Collector:
         self._read = read
         self._at_once = self._missed = False
         self._task: int | None = None
-        self._error: Exception | None = None
-        self._spent = 0.0
         self._reset()
 
     def _reset(self) -> None:
+        self._error: Exception | None = None
+        self._spent = 0.0
         self._held = 0
         self._gone = False
         self._task = None
         self._last: tuple[nn.Parameter, Tensor] | None = None
 
-    def begin(self, stay: bool, parameters: list[nn.Parameter]) -> None:
-        """A backward pass begins.
-
-        :param stay: Whether gradients stay what they are until the pass is over.
-        """
+    def begin(self, fate: Fate, parameters: list[nn.Parameter]) -> None:
+        """A backward pass begins."""
         self._reset()
-        self._at_once = self._missed or not (stay or all(parameter.grad is None for parameter in parameters))
+        in_a_view = fate is Fate.REPLACED and any(parameter.grad is not None for parameter in parameters)
+        self._at_once = self._missed or in_a_view or fate is Fate.UNCERTAIN
 
     def noted(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         self._come_back_at_the_end()
@@ -56,15 +63,13 @@ class Collector:
 
     def end(self, pending: bool) -> float:
         """Seconds spent in callbacks. Raises what went wrong there, or if gradients are gone that were not read."""
-        spent, self._spent = self._spent, 0.0
-        error, self._error = self._error, None
         self.forget()
-        if error is not None:
-            raise error
+        if self._error is not None:
+            raise self._error
         if pending:
             self._missed = True
             raise RuntimeError("gradients were gone before they were read; from now on each is read as it arrives")
-        return spent
+        return self._spent
 
     def forget(self) -> None:
         """The pass is over, or nobody asks for its gradients any more."""

@@ -18,26 +18,15 @@ from unisono.rules._statistical import Statistical
 
 
 class Diagnosis:
-    def __init__(self, ignore: Sequence[str] = (), rules: Sequence[type[Rule]] = RULES) -> None:
-        """
-        :param rules: Others may look at the same records elsewhere, and come in by `take_over`.
-        """
+    def __init__(self, ignore: Sequence[str] = ()) -> None:
         self.scene = Scene()
         self.ignore = frozenset(ignore)
-        self._said: dict[str, str] = {}
-        self._rules: list[Rule] = []
-        self.take_over([rule() for rule in rules])
-
-    def take_over(self, rules: Iterable[Rule]) -> None:
-        """Rules that have seen the same records so far as those that are here."""
-        self._rules = sorted([*self._rules, *rules], key=lambda rule: rule.code)
+        self._rules: list[Rule] = [rule() for rule in RULES]
         self._looks = {kind: _methods(self._rules, f"on_{kind}") for kind in RECORD_TYPES}
         statistical = [rule for rule in self._rules if isinstance(rule, Statistical)]
         exact = [rule for rule in self._rules if rule not in statistical]
         self._calm_looks = [*_methods(exact, "on_step"), *_methods(statistical, "hear")]
-
-    def hand_over(self) -> list[Rule]:
-        return self._rules
+        self._said: dict[str, str] = {}
 
     def see(self, record: Record) -> None:
         scene = self.scene

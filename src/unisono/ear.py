@@ -85,7 +85,7 @@ class Ear(Listener):
         self._syncing = self._wrapper.will_sync()
         if self._backwards == 0:
             self._due, self._window = self._plan.hears(self.step), self._plan.window(self.step)
-        self._listening = self._may_listen() and self._probe.open(self._window, self._wrapper.gradients_stay())
+        self._listening = self._may_listen() and self._probe.open(self._window, self._wrapper.fate_of_gradients())
         if self._listening or self._hooks.everywhere:
             self._hooks.listen_to_all()
 

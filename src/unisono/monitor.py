@@ -55,6 +55,10 @@ class Monitor:
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[LocalSignal] = deque(maxlen=RING)
         self._probe = Probe(wrapper.named_parameters(), self.world)
+        if self._probe.trouble:
+            self._console.complain(
+                f"the GPU kernels do not run ({self._probe.trouble}); torch reads the gradients instead, more slowly"
+            )
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
         # The witness lets go of the user's loader after the first step; so do we.

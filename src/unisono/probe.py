@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unisono.collecting import Collector
+from unisono.collecting import Collector, Fate
 from unisono.directions import Format
 from unisono.groups import layer_groups
 from unisono.hearing import DeviceHearing, Hearing, HostHearing, Ring
 from unisono.shares import even_share
-from unisono.sketch import Reading, available, compile_kernels, default_length, real_elements, total_square, window_seed
+from unisono.sketch import Reading, compile_kernels, default_length, real_elements, total_square, window_seed
 
 READINGS_BYTES = 64 << 20
 """Host memory for readings that the listening thread has not yet taken over."""
@@ -32,9 +32,10 @@ class Probe:
         group_names, group_of = layer_groups(self.names)
         self.group_names: tuple[str, ...] = tuple(group_names)
         self._group_P = torch.tensor(group_of)
+        self.trouble = compile_kernels((p.dtype for p in self.parameters), self.length, self.device)
+        """Why gradients are read more slowly than they could be."""
+
         self._reading = Reading(self.names, numels, group_of, len(group_names), self.length, self.device)
-        if available(self.device):
-            compile_kernels({parameter.dtype for parameter in self.parameters}, self.length, self.device)
         self._collector = Collector(self._reading.flush)
         self._on_device = self.device.type == "cuda"
         self.layout = Format(self.length, len(group_names), world)
@@ -44,7 +45,7 @@ class Probe:
         self._buffer: Tensor | None = None
         self._window: int | None = None
 
-    def open(self, window: int, gradients_stay: bool = True) -> bool:
+    def open(self, window: int, fate: Fate = Fate.STAY) -> bool:
         """Begins a reading; false when the listening thread has not yet given a buffer back."""
         self._buffer = self._ring.take()
         if self._buffer is None:
@@ -53,7 +54,7 @@ class Probe:
             self._reading.reseed(window_seed(window))
             self._window = window
         self._reading.begin(None if self._on_device else self._buffer)
-        self._collector.begin(gradients_stay, self.parameters)
+        self._collector.begin(fate, self.parameters)
         return True
 
     def hear(self, index: int) -> None:
@@ -69,19 +70,19 @@ class Probe:
             raise RuntimeError("A reading should be opened before it is closed.")
         try:
             spent = self._collector.end(self._reading.pending)
+            return self._hearing(self._window, buffer), spent
         except Exception:
             self._buffer = buffer
             self.abandon()
             raise
-        if self._stream is None:
-            return HostHearing(self._window, self._group_P, self._ring, buffer, self._reading.square_P), spent
-        return self._send(self._window, buffer, self._stream), spent
 
-    def _send(self, window: int, buffer: Tensor, stream: torch.cuda.Stream) -> Hearing:
-        """Starts the copy of a GPU's reading to the host."""
+    def _hearing(self, window: int, buffer: Tensor) -> Hearing:
+        """On a GPU this starts the copy to the host."""
+        if self._stream is None:
+            return HostHearing(window, self._group_P, self._ring, buffer, self._reading.square_P)
         sketch_GK, square_P = self._reading.end()
         sent = self.layout.shorten(sketch_GK, window)
-        return DeviceHearing(window, self._group_P, len(sketch_GK), self._ring, buffer, stream, sent, square_P)
+        return DeviceHearing(window, self._group_P, len(sketch_GK), self._ring, buffer, self._stream, sent, square_P)
 
     def abandon(self) -> None:
         self._reading.forget()
@@ -115,4 +116,4 @@ class Probe:
         most = min(64, max(3, READINGS_BYTES // (4 * numbers)))
         if self._on_device:
             return Ring(lambda: torch.empty(numbers, pin_memory=True), most)
-        return Ring(lambda: torch.zeros(groups, 2 * length), most)
+        return Ring(lambda: torch.zeros(groups, 2 * length, device=self.device), most)

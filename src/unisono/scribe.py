@@ -148,14 +148,13 @@ class Scribe:
             self._met(exchange.mailbox.greetings())
 
     def _collect(self, exchange: Exchange) -> None:
-        """All that has come; of very many ranks one letter each, because they send few."""
-        mailbox, ranks = exchange.mailbox, sorted(self.book.expected)
+        ranks = sorted(self.book.expected)
         while ranks:
-            fresh, lost = mailbox.collect(ranks)
+            fresh, lost = exchange.mailbox.collect(ranks)
             exchange.lost += lost
             for rank, letter in fresh.items():
                 self._take(rank, letter, exchange)
-            ranks = sorted(fresh) if mailbox.pace == 0 else []
+            ranks = sorted(fresh)
 
     def _take(self, rank: int, letter: Letter, exchange: Exchange) -> None:
         for signal in letter.signals:

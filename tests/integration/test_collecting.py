@@ -35,5 +35,7 @@ def test_they_are_read_together_where_they_stay(found):
     assert reads["views"] == STEPS
     assert STEPS < reads["views, held"] < STEPS * PARAMETERS
     assert reads["views, unused"] == STEPS
+    # A static graph is reduced at a time of its own once.
+    assert reads["static"] == reads["static, views"] == PARAMETERS + STEPS - 1
     # In the first step they come in memory of their own.
     assert reads["views, zeroed"] == 1 + (STEPS - 1) * PARAMETERS

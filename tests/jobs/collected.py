@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from unisono import collecting
-from unisono.collecting import Collector
+from unisono.collecting import Collector, Fate
 from unisono.integrations.ddp import DDPWrapper
 
 STEPS = 4
@@ -33,9 +33,9 @@ class Chain(nn.Module):
 
 
 class Listening:
-    def __init__(self, model, stay):
+    def __init__(self, model, fate):
         self.reads = self.changed = self.read = 0
-        self._stay = DDPWrapper(model).gradients_stay() if stay is None else stay
+        self._wrapper, self._fate = DDPWrapper(model), fate
         self._pending = []
         self._collector = Collector(self._read)
         self._parameters = list(model.parameters())
@@ -43,7 +43,7 @@ class Listening:
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def begin(self):
-        self._collector.begin(self._stay, self._parameters)
+        self._collector.begin(self._fate or self._wrapper.fate_of_gradients(), self._parameters)
 
     def end(self):
         self._collector.end(bool(self._pending))
@@ -59,10 +59,10 @@ class Listening:
         self._pending = []
 
 
-def train(listen, zeroed=False, checkpointed=False, stay=None, **options):
+def train(listen, zeroed=False, checkpointed=False, fate=None, **options):
     torch.manual_seed(0)
     model = DistributedDataParallel(Chain(checkpointed), **options)
-    listening = Listening(model, stay) if listen else None
+    listening = Listening(model, fate) if listen else None
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(STEPS):
@@ -84,8 +84,10 @@ CASES = {
     "views, held": IN_BUCKETS | {"held": 20_000},
     "views, zeroed": IN_BUCKETS | {"zeroed": True},
     "views, unused": IN_BUCKETS | {"find_unused_parameters": True},
+    "static": {"static_graph": True},
+    "static, views": IN_BUCKETS | {"static_graph": True},
     "reentrant": {"checkpointed": True},
-    "too late": IN_BUCKETS | {"zeroed": True, "stay": True},
+    "too late": IN_BUCKETS | {"zeroed": True, "fate": Fate.STAY},
 }
 
 

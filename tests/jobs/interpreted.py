@@ -6,10 +6,11 @@ import torch
 
 from unisono.fingerprints import _device, _exact
 from unisono.fingerprints._mixing import signed, splitmix64
-from unisono.sketch import Fold, total_square, wrap
+from unisono.sketch import Fold, launching, total_square, wrap
 from unisono.sketch.reading import Reading
 
 CPU = torch.device("cpu")
+launching.KINDS.add("cpu")
 SIZES = [2048 * 5, 2048 * 20 + 16, 1007, 17, 1, 64]
 GROUPS = [0, 1, 1, 2, 2, 0]
 
@@ -46,11 +47,15 @@ def difference(dtypes, shift, length, seed, parts):
 def fingerprints_equal(dtype, shift):
     flats = [flat for flat in gradients([dtype], shift)[1:4] if _device.readable(flat)]
     flats += [torch.arange(70_000, dtype=torch.int32)]
-    offsets = [5, -7, 1 << 62, 0][: len(flats)]
-    columns = _exact._odd(_exact._COLUMN_SEED, _exact.COLUMNS, CPU)
-    found = _device.hashes(flats, offsets, columns, _exact._row_factors(2, CPU))
-    sums = [int(_exact._weighted(flat)) for flat in flats]
-    return found.tolist() == [signed(splitmix64(sum + offset)) for sum, offset in zip(sums, offsets, strict=True)]
+    columns, rows = _exact._odd(_exact._COLUMN_SEED, _exact.COLUMNS, CPU), _exact._row_factors(2, CPU)
+    equal = []
+    for aligned in (True, False):
+        together = [flat for flat in flats if _device.is_aligned(flat) == aligned]
+        offsets = [5, -7, 1 << 62, 0][: len(together)]
+        sums = [int(_exact._weighted(flat)) for flat in together]
+        expected = [signed(splitmix64(sum + offset)) for sum, offset in zip(sums, offsets, strict=True)]
+        equal.append(not together or _device.hashes(together, offsets, columns, rows).tolist() == expected)
+    return all(equal)
 
 
 def main():

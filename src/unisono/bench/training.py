@@ -153,4 +153,6 @@ def _account(run_dir: Path, first: int, steps: int) -> tuple[list[bool], float |
         spent[record.step] = trained * (record.listening_cost or 0.0)
     all_heard = {record.step for record in records if record.heard}
     heard = [first + step in all_heard for step in range(steps)]
-    return heard, (spent[max(spent)] - spent[first - 1]) / sum(heard) if any(heard) else None
+    return heard, (spent[max(spent)] - spent[max(step for step in spent if step < first)]) / sum(heard) if any(
+        heard
+    ) else None

@@ -24,8 +24,12 @@ def readable(flat_N: Tensor) -> bool:
     return whole and type(flat_N) is Tensor and available(flat_N.device)
 
 
+def is_aligned(flat_N: Tensor) -> bool:
+    return (flat_N.data_ptr() | flat_N.nbytes) % _VECTOR_BYTES == 0
+
+
 def hashes(flats: Sequence[Tensor], offsets: Sequence[int], column_J: Tensor, row_R: Tensor) -> Tensor:
-    """Of each tensor, all of them readable and on one device.
+    """Of each tensor, all of them readable, on one device, and all aligned or none.
 
     :param offsets: What is added to the sum of each before it is mixed.
     """
@@ -71,7 +75,7 @@ class Weigher:
             self._sum_NJ,
             COLUMNS=len(column_J),
             TILE=TILE,
-            ALIGNED=all((flat.data_ptr() | flat.nbytes) % _VECTOR_BYTES == 0 for flat in flats),
+            ALIGNED=is_aligned(flats[0]),
             num_warps=WARPS,
         )
         hash_Q = torch.empty(len(flats), dtype=torch.int64, device=self._device)

@@ -23,6 +23,7 @@ from unisono.fingerprints import _device
 from unisono.fingerprints._memory import dense_of, flat_of, parts_of
 from unisono.fingerprints._mixing import GOLDEN, mixed, signed, splitmix64
 from unisono.sketch import native
+from unisono.sketch.launching import available, give_up
 
 COLUMNS = 65_536
 # One by one on a CPU, where products then stay in its caches and torch sums a single row seven times faster; elsewhere
@@ -44,7 +45,10 @@ def fingerprint(tensors: Sequence[Tensor | None], seed: int = 0) -> int | Tensor
     """
     known, pending = _hashes([(tensor, place) for place, tensor in enumerate(tensors)])
     total = signed(splitmix64(seed) + sum(known.values()))
-    return sum((hash_Q.sum() for _, hash_Q in pending[1:]), pending[0][1].sum()) + total if pending else total
+    if not pending:
+        return total
+    first = pending[0][1].device
+    return torch.stack([hash_Q.sum().to(first, non_blocking=True) for _, hash_Q in pending]).sum() + total
 
 
 @torch.no_grad()
@@ -78,9 +82,12 @@ def _hashes(placed: Sequence[tuple[Tensor | None, int]]) -> tuple[dict[int, int]
 
 
 def _in_one_launch(pending: Sequence[tuple[int, int, Tensor]]) -> Iterator[Hashes]:
-    """Of each device."""
-    for device in {flat_N.device for _, _, flat_N in pending}:
-        numbers, offsets, flats = zip(*(each for each in pending if each[2].device == device), strict=True)
+    """For each device, and for tensors with and without whole vectors."""
+    batches: dict[tuple[torch.device, bool], list[tuple[int, int, Tensor]]] = {}
+    for each in pending:
+        batches.setdefault((each[2].device, _device.is_aligned(each[2])), []).append(each)
+    for (device, _), batch in batches.items():
+        numbers, offsets, flats = zip(*batch, strict=True)
         row_R = _row_factors(max(map(_rows_of, flats)), device)
         yield numbers, _device.hashes(flats, offsets, _odd(_COLUMN_SEED, COLUMNS, device), row_R)
 
@@ -190,15 +197,18 @@ def prepare(device: torch.device, largest_bytes: int) -> None:
     rows = -(-largest_bytes // (_WORD_BYTES * COLUMNS))
     for power in range(rows.bit_length() + 1):
         _row_factors(1 << power, device)
-    if device.type != "cpu":
+    if available(device):
         _compile(device)
 
 
 @lru_cache(maxsize=16)
 def _compile(device: torch.device) -> None:
-    """Kernels for tensors with and without whole vectors, if there are kernels."""
-    for words in (4, 1):
-        fingerprint([torch.zeros(words, dtype=torch.int32, device=device)])
+    """Kernels for tensors with and without whole vectors."""
+    try:
+        for words in (4, 1):
+            fingerprint([torch.zeros(words, dtype=torch.int32, device=device)])
+    except Exception:
+        give_up(device)
 
 
 def _row_factors(count: int, device: torch.device) -> Tensor:

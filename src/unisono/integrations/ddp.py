@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from unisono.collecting import Fate
 from unisono.integrations.wrapper import trainable
 
 _DONE: Any = 1
@@ -75,9 +76,16 @@ class DDPWrapper:
         self._joined = self._joined or (not self.is_gone() and self._joining())
         return self._joined
 
-    def gradients_stay(self) -> bool:
+    def fate_of_gradients(self) -> Fate:
         model = self._weak_model()
-        return model is None or not model.gradient_as_bucket_view
+        if model is None:
+            return Fate.STAY
+        # A static graph is reduced at the end of its first backward pass, in a callback that is queued before ours.
+        first = model.static_graph and not getattr(model, "_static_graph_delay_allreduce_enqueued", False)
+        delayed: Any = getattr(model, "_delay_all_reduce_params", None)
+        if first or delayed:
+            return Fate.UNCERTAIN
+        return Fate.REPLACED if model.gradient_as_bucket_view else Fate.STAY
 
     def plain_mean(self) -> bool:
         if self.is_gone():

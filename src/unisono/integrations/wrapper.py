@@ -8,6 +8,7 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from unisono.collecting import Fate
 from unisono.groups import canonical_name
 
 
@@ -21,8 +22,8 @@ class Wrapper(Protocol):
     def will_sync(self) -> bool:
         """Whether the backward pass that begins now ends in an all-reduce."""
 
-    def gradients_stay(self) -> bool:
-        """Whether this worker's own gradients stay what they are until the backward pass is over."""
+    def fate_of_gradients(self) -> Fate:
+        """What becomes of this worker's own gradients before the backward pass that begins now is over."""
 
     def plain_mean(self) -> bool:
         """Whether all-reduce leaves the plain mean of the workers' gradients."""
@@ -71,8 +72,8 @@ class PlainModule:
     def will_sync(self) -> bool:
         return True
 
-    def gradients_stay(self) -> bool:
-        return True
+    def fate_of_gradients(self) -> Fate:
+        return Fate.STAY
 
     def plain_mean(self) -> bool:
         return True

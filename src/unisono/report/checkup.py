@@ -11,7 +11,6 @@ from typing import Any
 from unisono.decision_text import Deeds, action_as_dict
 from unisono.diagnosis import Diagnosis
 from unisono.finding import SEVERITIES, Finding
-from unisono.report.deputies import Deputies
 from unisono.report.lookthrough import Cover, look_through
 from unisono.report.preflight import Difference, differences
 from unisono.runfile._lines import RUN_FILE
@@ -99,11 +98,8 @@ def examine(path: str | PathLike[str], ignore: tuple[str, ...] = (), after: int 
 
     :param after: Attempts up to this one are left out.
     """
-    with Deputies(path, after) as deputies:
-        diagnosis = Diagnosis(ignore, deputies.other_rules)
-        cover = look_through(path, diagnosis.see, after, deputies.until)
-        diagnosis.take_over(deputies.rules())
-    return conclude(diagnosis, cover, further_models(path))
+    diagnosis = Diagnosis(ignore)
+    return conclude(diagnosis, look_through(path, diagnosis.see, after), further_models(path))
 
 
 def conclude(diagnosis: Diagnosis, cover: Cover, models: tuple[str, ...] = ()) -> Checkup:

@@ -24,22 +24,19 @@ class Cover:
     unreadable_lines: int
 
 
-def look_through(
-    path: str | PathLike[str], see: Callable[[Record], None], after: int = 0, until: int | None = None
-) -> Cover:
+def look_through(path: str | PathLike[str], see: Callable[[Record], None], after: int = 0) -> Cover:
     """Goes through a run, given its directory or file. Raises `RunFileError` when there is none.
 
     :param after: Attempts up to this one are left out.
-    :param until: So are lines that begin at this byte of the file or later.
     """
     header: RunRecord | None = None
     bad, usable = 0, False
     with Progress() as progress:
-        for _, record in scan(path, until):
+        for _, record in scan(path):
             progress.advance()
             if record is None:
                 bad += 1
-            elif is_wanted(record, after):
+            elif getattr(record, "attempt", after + 1) > after:
                 if header is None and isinstance(record, RunRecord):
                     header = _understood(record, path)
                 usable = usable or record.kind in ("run", "attempt", "step")
@@ -49,10 +46,6 @@ def look_through(
     if header is None:
         return Cover(_folder(path).name, "", None, bad)
     return Cover(header.run or _folder(path).name, header.script, header.time, bad)
-
-
-def is_wanted(record: Record, after: int) -> bool:
-    return getattr(record, "attempt", after + 1) > after
 
 
 def _understood(header: RunRecord, path: str | PathLike[str]) -> RunRecord:

@@ -58,7 +58,7 @@ class Marks:
     def add(self, step: int, marked: Collection[Hashable]) -> None:
         # A set: of many that are marked, each is looked up at every step.
         self._steps.append((step, frozenset(marked)))
-        self._count.update(marked)
+        self._count.update(self._steps[-1][1])
         if len(self._steps) > self._size:
             self._count.subtract(self._steps.popleft()[1])
 

@@ -50,12 +50,9 @@ def _nothing_there(path: Path) -> str:
     return f"A run directory should hold {RUN_FILE}. Found none in `{path}`. {hint}"
 
 
-def lines_of(file: BinaryIO, until: int | None = None) -> Iterator[bytes | None]:
-    """The lines one by one; `None` stands for one over the limit, which is passed over piece by piece.
-
-    :param until: Lines that begin at this byte or later are left out.
-    """
-    while (until is None or file.tell() < until) and (line := file.readline(LINE_LIMIT + 1)):
+def lines_of(file: BinaryIO) -> Iterator[bytes | None]:
+    """The lines one by one; `None` stands for one over the limit, which is passed over piece by piece."""
+    while line := file.readline(LINE_LIMIT + 1):
         if len(line) <= LINE_LIMIT:
             yield line
         else:

@@ -56,17 +56,15 @@ class Run:
         return tuple(line)
 
 
-def scan(path: AnyPath, until: int | None = None) -> Iterator[tuple[int, Record | None]]:
+def scan(path: AnyPath) -> Iterator[tuple[int, Record | None]]:
     """Each record with its line number, read as asked for; `None` stands for an unreadable line.
 
     Blank lines and kinds of record that only newer versions know are passed over.
-
-    :param until: Lines that begin at this byte of the file or later are left out.
     """
     file_path = locate(path)
     try:
         with file_path.open("rb") as file:
-            for number, line in enumerate(lines_of(file, until), start=1):
+            for number, line in enumerate(lines_of(file), start=1):
                 try:
                     record = _record(number, line)
                 except ValueError:

@@ -3,7 +3,6 @@
 from unisono.sketch.compiling import compile_kernels
 from unisono.sketch.fold import Fold, Target, real_elements, wrap
 from unisono.sketch.hashing import window_seed
-from unisono.sketch.launching import available
 from unisono.sketch.length import default_length, narrow
 from unisono.sketch.norm import measure_norm, squared_norm
 from unisono.sketch.quantise import dequantise, quantise
@@ -14,7 +13,6 @@ __all__ = [
     "Fold",
     "Reading",
     "Target",
-    "available",
     "compile_kernels",
     "default_length",
     "dequantise",

@@ -9,7 +9,6 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,12 +25,20 @@ VECTOR = 16
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@lru_cache(maxsize=16)
+KINDS = {"cuda"} if os.environ.get("UNISONO_NATIVE") != "off" and importlib.util.find_spec("triton") else set()
+"""Of devices for which there is Triton."""
+
+_out_of_order: set[torch.device] = set()
+
+
 def available(device: torch.device) -> bool:
-    """Whether there is Triton for this device. Triton's own interpreter, which serves tests, runs on the CPU."""
-    if os.environ.get("UNISONO_NATIVE") == "off" or importlib.util.find_spec("triton") is None:
-        return False
-    return device.type == ("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+    """Whether the kernels can read what lies on this device."""
+    return device.type in KINDS and device not in _out_of_order
+
+
+def give_up(device: torch.device) -> None:
+    """The kernels do not run there, for want of a compiler or of a GPU that Triton knows: torch does the work."""
+    _out_of_order.add(device)
 
 
 def readable(tensor: Tensor, device: torch.device) -> bool:

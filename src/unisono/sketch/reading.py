@@ -60,6 +60,8 @@ class Reading:
         self._accumulate_in(accumulator_G2K)
         if self._together is not None:
             self._together.begin()
+        else:
+            self._memory()  # now: gradients of several devices arrive on several threads
 
     def add(self, index: int, gradient: Tensor) -> bool:
         """Reads a gradient, or notes it: true if it must stay as it is until `flush`."""
