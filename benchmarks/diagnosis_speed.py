@@ -4,8 +4,8 @@ python benchmarks/diagnosis_speed.py [--records 1000000] [--every 20] [--workers
 
 The run is invented: six layer groups, healthy noise, and matrices where a monitor would keep them. What each part takes
 is CPU time of one process that does it all; `unisono diagnose` is timed as well, on the wall and by the processor. The
-live share is what the listening thread of rank 0 does with a record: its line, the diagnosis, the news. W = workers, G =
-layer groups.
+live share is what the listening thread of rank 0 does with a record: its line, the diagnosis, the news. W = workers,
+G = layer groups.
 """
 
 from __future__ import annotations
