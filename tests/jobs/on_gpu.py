@@ -28,6 +28,7 @@ REFERENCES = {
     "reference-scaled": {"scaled": True},
     "reference-in-buckets": IN_BUCKETS,
     "reference-in-buckets-zeroed": IN_BUCKETS | {"zeroed": True},
+    "reference-static": {"static_graph": True},
     "reference-unused": IN_BUCKETS | {"find_unused_parameters": True},
 }
 

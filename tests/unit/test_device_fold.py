@@ -7,11 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
 from launch import launch
+from unisono.sketch import Reading, compiling, launching
 from unisono.sketch.layout import ROWS_OF_A_RUN, UNITS, lay_out, runs_of, slots_wanted
 
 JOB = Path(__file__).parent.parent / "jobs" / "interpreted.py"
+CPU = torch.device("cpu")
 LENGTH = 1024
 ELEMENTS = [LENGTH * 2000, 5, LENGTH * 64, LENGTH * 3 + 1, LENGTH * 176, 1, LENGTH * 40]
 GROUPS = [0, 1, 1, 1, 2, 3, 3]
@@ -58,6 +61,22 @@ def test_units_are_even_and_slots_few():
         for first, end in layout.unit_U2
     ]
     assert max(rows) <= sum(rows) / UNITS + ROWS_OF_A_RUN
+
+
+def test_kernels_that_do_not_run_leave_the_work_to_torch(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no C compiler")
+
+    monkeypatch.setattr(launching, "KINDS", {"cpu"})
+    monkeypatch.setattr(launching, "_out_of_order", set())
+    monkeypatch.setattr(compiling, "_read_some", fail)
+    assert launching.available(CPU)
+    assert "no C compiler" in compiling.compile_kernels([torch.float32], LENGTH, CPU)
+    assert not launching.available(CPU)
+    reading, gradient = Reading(["weight"], [5], [0], 1, LENGTH, CPU), torch.arange(5.0)
+    reading.begin()
+    assert not reading.add(0, gradient)
+    assert reading.end()[1].tolist() == [30.0]
 
 
 @pytest.mark.slow
