@@ -66,7 +66,7 @@ def steps():
         f"heard step ({100 * own / plain['milliseconds']['without unisono']:.2f} %) in "
         f"{kernels['launches_of_those']:.0f} launches; the host spends {plain['reading_milliseconds']:.0f} ms on one, "
         "which a GPU that has enough to do does not notice. "
-        f"The default schedule chose one step in {plain['interval']} here. Peak memory on the GPU grew by "
+        f"The default schedule chose one step in {plain['interval']} in the first row. Peak memory on the GPU grew by "
         f"{plain['extra_bytes']['every step heard'] / 2**20:.1f} MiB.",
     ]
     return "\n".join(lines)

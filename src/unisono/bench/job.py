@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +27,9 @@ RESTS = 0.2
 
 def main(line: str, result: Path) -> None:
     request = Request.from_line(line)
-    with meeting(request) as device, shared_folder() as home:
-        measured = {part: PARTS[part](request, device, home) for part in request.parts}
+    with meeting(request) as device:
+        # Beside the result, in a folder that goes with whoever started us, however this ends.
+        measured = {part: PARTS[part](request, device, result.parent) for part in request.parts}
         if dist.get_rank() == 0:
             result.write_text(json.dumps({"backend": dist.get_backend(), **measured}))
 
@@ -54,15 +54,6 @@ def backend_for(request: Request) -> str:
     """NCCL cannot share a GPU between ranks; gloo can."""
     alone = request.device == "cuda" and request.workers <= torch.cuda.device_count()
     return "nccl" if alone and dist.is_nccl_available() else "gloo"
-
-
-@contextlib.contextmanager
-def shared_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="unisono-bench-") as own:
-        name = [own]
-        dist.broadcast_object_list(name)
-        yield Path(name[0])
-        dist.barrier()
 
 
 def trainee(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,8 @@ def measure(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
 
 def machine(device: str) -> dict[str, Any]:
     return {
+        "unisono": version("unisono"),
+        "python": platform.python_version(),
         "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name() if device == "cuda" else _processor(),
         "cores": os.cpu_count() or 1,

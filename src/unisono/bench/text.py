@@ -10,11 +10,12 @@ from unisono.report.screen import lines_of
 
 TOO_SHORT = "Made with --short: this shows that it works, and is too short for a figure."
 
-HEAD = f"{'numbers':<8} {'elements':>12} thr"
+HEAD = f"{'type':<8} {'elements':>12} thr"
 
 
 def as_text(found: Mapping[str, Any], width: int, short: bool) -> str:
     parts = [
+        *([TOO_SHORT] if short else []),
         _machine(found["machine"]),
         _buffers(found["buffers"], width),
         _models(found["model"], width),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -26,11 +27,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "bench",
         description="Measures on this machine what one read of the gradients costs, what listening adds to a step of "
-        "training, and what steering adds, each as a ratio to its like in the same run.",
+        "training, and what steering adds, each as a ratio to its like in the same run. Takes some eight minutes on "
+        "two cores, and longer where others use them.",
+        epilog="docs/performance.md explains the figures and shows some.",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument(
-        "--parameters", metavar="N", help="of the model, as in 10M or 1.2B (default: 10M; on a GPU 100M)"
+        "--parameters", metavar="N", help="of the model, from 1M, as in 10M or 1.2B (default: 10M; on a GPU 100M)"
     )
     parser.add_argument("--steps", type=int, metavar="N", help="timed steps of each kind (default: 25; on a GPU 100)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes to train with (default: 2; on a GPU 1)")
@@ -42,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.json is not None:
-        output_path(args.json)
+        _try_to_write(args.json)
     request = _request(args)
     if find_spec("torch") is None:
         raise UserError(
@@ -52,10 +55,12 @@ def run(args: argparse.Namespace) -> int:
     from unisono.bench.text import as_text
 
     check(request)
+    # As Ctrl-C does, so that processes end and folders go.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     found = measure(request, lambda text: print(f"measuring {text}", file=sys.stderr))
+    print(as_text(found, screen.width(), args.short))
     if args.json is not None:
         _keep(found, args)
-    print(as_text(found, screen.width(), args.short))
     return 0
 
 
@@ -63,9 +68,9 @@ def _request(args: argparse.Namespace) -> Request:
     from unisono.bench.request import short, usual
 
     parameters = None if args.parameters is None else number_of_parameters(args.parameters)
-    for name, value, most in (("steps", args.steps, 10**6), ("workers", args.workers, MOST_WORKERS)):
+    for name, value, most, usually in (("steps", args.steps, 10**6, 25), ("workers", args.workers, MOST_WORKERS, 2)):
         if value is not None and not 1 <= value <= most:
-            raise UserError(f"`--{name}` should be from 1 to {most:,}. Found `{value}`. Write: --{name} 2")
+            raise UserError(f"`--{name}` should be from 1 to {most:,}. Found `{value}`. Write: --{name} {usually}")
     request = usual(args.device, parameters, args.workers)
     if args.short:
         request = short(request, parameters)
@@ -78,6 +83,12 @@ def number_of_parameters(text: str) -> int:
     if not FEWEST <= number <= MOST:
         raise UserError(f"`--parameters` should be a number from 1M to 100B. Found `{text}`. Write: --parameters 10M")
     return number
+
+
+def _try_to_write(file: str) -> None:
+    """Now, not after minutes of measuring."""
+    with whole_file(output_path(file)) as temporary:
+        temporary.write_text("{}\n")
 
 
 def _keep(found: dict[str, Any], args: argparse.Namespace) -> None:

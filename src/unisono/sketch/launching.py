@@ -6,7 +6,6 @@ Suffixes give shapes: P = gradients of a launch, N = rows, R = runs, J = tiles, 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from unisono.sketch.hashing import LANES, sign_words, slice_rotations
 from unisono.sketch.layout import Layout
+from unisono.sketch.native import switched_off
 
 LARGEST_TILE, WARPS, ROWS_AT_ONCE = 2048, 4, 4
 ADDRESSED_AT_ONCE, SUMMED_AT_ONCE = 1024, 32
@@ -25,7 +25,7 @@ VECTOR = 16
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-KINDS = {"cuda"} if os.environ.get("UNISONO_NATIVE") != "off" and importlib.util.find_spec("triton") else set()
+KINDS = set() if switched_off() or importlib.util.find_spec("triton") is None else {"cuda"}
 """Of devices for which there is Triton."""
 
 _out_of_order: set[torch.device] = set()

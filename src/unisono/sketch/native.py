@@ -60,9 +60,13 @@ def load_fingerprint(path: Path = LIBRARY) -> Fingerprint | None:
     return cast("Fingerprint", fingerprint)
 
 
+def switched_off() -> bool:
+    return os.environ.get("UNISONO_NATIVE", "").lower() in {"off", "0", "no", "false"}
+
+
 def _library(path: Path) -> ctypes.CDLL | None:
     """One that has all of our functions: an older one, which lacks some, is not used at all."""
-    if os.environ.get("UNISONO_NATIVE") == "off":
+    if switched_off():
         return None
     try:
         library = ctypes.CDLL(str(path))

@@ -62,9 +62,9 @@ def test_tables_as_they_look():
     told = as_text(FOUND, 80, short=False)
     for line in (
         "AMD EPYC, 2 cores, torch 2.13.0, with compiled code for CPU",
-        "  numbers      elements thr  copy  norm  ours  norm copy print   norm   ours",
+        "  type         elements thr  copy  norm  ours  norm copy print   norm   ours",
         "  bfloat16 1,073,741,824   1  4231  37.8  9.42  0.90 0.99   2.5  2e-02  3e-09",
-        "  numbers      elements thr  total   ours  ratio  total   ours",
+        "  type         elements thr  total   ours  ratio  total   ours",
         "  float32    10,424,448   2   1.34   0.48   0.36  7e-04  1e-08",
         "One step of training, gradient_as_bucket_view=True",
         "  without unisono        898.1 ms",
