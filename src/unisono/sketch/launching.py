@@ -114,7 +114,10 @@ class Launch:
         self._recorded: object = None
 
     def read(self, gradients: Sequence[Tensor], choices: Choices, region: Tensor | None, square_RJ: Tensor) -> None:
-        """Adds sketches to `region`, unless there is none, and writes squared norms of runs."""
+        """Adds sketches to `region`, unless there is none, and writes squared norms of runs.
+
+        :param gradients: of one type, all aligned or none.
+        """
         with on(self._device):
             self._record([gradient.data_ptr() for gradient in gradients], gradients[0].element_size(), choices.seed)
             self._fold(gradients, choices, region, square_RJ)
@@ -134,7 +137,7 @@ class Launch:
             LENGTH=self._length,
             TILE=tile_of(self._length),
             NUMBER=kernels.NUMBERS[gradients[0].dtype],
-            ALIGNED=all(map(is_aligned, gradients)),
+            ALIGNED=is_aligned(gradients[0]),
             SKETCH=region is not None,
             num_warps=WARPS,
         )
