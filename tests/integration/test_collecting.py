@@ -11,7 +11,7 @@ JOB = Path(__file__).parent.parent / "jobs" / "collected.py"
 STEPS, PARAMETERS = 4, 16
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def found(request):
     outcome = launch(torchrun(request.param, JOB), env={"OMP_NUM_THREADS": 1})
     assert outcome.returncode == 0, outcome
