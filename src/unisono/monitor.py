@@ -57,7 +57,8 @@ class Monitor:
         self._probe = Probe(wrapper.named_parameters(), self.world)
         if self._probe.trouble:
             self._console.complain(
-                f"the GPU kernels do not run ({self._probe.trouble}); torch reads the gradients instead, more slowly"
+                f"the GPU kernels do not run ({self._probe.trouble}); torch reads the gradients instead, more slowly. "
+                "Triton needs a C compiler and a folder to write to (TRITON_CACHE_DIR)"
             )
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
