@@ -1,6 +1,7 @@
 """`unisono bench --short`, with real processes."""
 
 import json
+import sys
 
 import pytest
 
@@ -10,8 +11,8 @@ from launch import launch
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_short_bench(tmp_path, workers):
-    command = ["unisono", "bench", "--short", "--steps", "4", "--workers", workers, "--json", "result.json"]
-    outcome = launch(command, cwd=tmp_path, timeout=200)
+    bench = [sys.executable, "-m", "unisono", "bench", "--short", "--steps", "4"]
+    outcome = launch([*bench, "--workers", workers, "--json", "result.json"], cwd=tmp_path, timeout=200)
     assert outcome.returncode == 0, outcome
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["command"] == f"unisono bench --device cpu --steps 4 --workers {workers} --short"
