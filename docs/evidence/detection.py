@@ -5,8 +5,9 @@ cp detection/detection.json docs/evidence/
 python docs/evidence/detection.py
 """
 
-import re
 from pathlib import Path
+
+from marked import write
 
 from unisono.lab.pictures import draw
 from unisono.lab.results import as_text, load
@@ -14,20 +15,20 @@ from unisono.lab.results import as_text, load
 EVIDENCE = Path(__file__).parent
 PAGE = EVIDENCE.parent / "detection.md"
 PICTURES = EVIDENCE.parent / "pictures"
-RESULTS = re.compile(r"(<!-- results -->\n).*(<!-- /results -->)", re.DOTALL)
 
 
-def rendered(page, tally):
-    """The page with these results in their place."""
+def results():
+    tally = load(EVIDENCE)
     versions = ", ".join(f"{name} {version}" for name, version in tally.versions.items())
-    lines = (f"Made by `{tally.command}` with {versions}:", "", "```", as_text(tally), "```", "")
-    return RESULTS.sub(lambda place: place[1] + "\n".join(lines) + place[2], page)
+    return "\n".join((f"Made by `{tally.command}` with {versions}:", "", "```", as_text(tally), "```"))
+
+
+PARTS = {"results": results}
 
 
 def main():
-    tally = load(EVIDENCE)
-    PAGE.write_text(rendered(PAGE.read_text(), tally))
-    for name in draw(tally, PICTURES):
+    write(PAGE, PARTS)
+    for name in draw(load(EVIDENCE), PICTURES):
         (PICTURES / name).replace(PICTURES / f"detection-{name}")
 
 

@@ -3,16 +3,11 @@
 python docs/evidence/guard.py
 """
 
-import json
-import re
 from pathlib import Path
 
-EVIDENCE = Path(__file__).parent
-PAGE = EVIDENCE.parent / "guard.md"
+from marked import load, write
 
-
-def load(name):
-    return json.loads((EVIDENCE / name).read_text())
+PAGE = Path(__file__).parents[1] / "guard.md"
 
 
 def healthy():
@@ -44,13 +39,5 @@ def gpu():
 PARTS = {"healthy": healthy, "gpu": gpu}
 
 
-def rendered(page):
-    for name, write in PARTS.items():
-        marks = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = write()
-        page = re.sub(marks, lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text()))
+    write(PAGE, PARTS)

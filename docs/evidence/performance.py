@@ -3,17 +3,12 @@
 python docs/evidence/performance.py
 """
 
-import json
-import re
 from pathlib import Path
 
-EVIDENCE = Path(__file__).parent
-PAGE = EVIDENCE.parent / "performance.md"
+from marked import load, write
+
+PAGE = Path(__file__).parents[1] / "performance.md"
 MILLION = 1_000_000
-
-
-def load(name):
-    return json.loads((EVIDENCE / name).read_text())
 
 
 def reads():
@@ -177,13 +172,5 @@ PARTS = {
 }
 
 
-def rendered(page):
-    for name, write in PARTS.items():
-        marks = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = write()
-        page = re.sub(marks, lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text()))
+    write(PAGE, PARTS)

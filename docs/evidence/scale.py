@@ -3,22 +3,17 @@
 python docs/evidence/scale.py
 """
 
-import json
-import re
 from pathlib import Path
 
-EVIDENCE = Path(__file__).parent
-PAGE = EVIDENCE.parent / "scale.md"
+from marked import load, write
+
+PAGE = Path(__file__).parents[1] / "scale.md"
 FAR = 100_000
 STAGES = ("decode", "letters", "metrics", "record")
 
 
-def load():
-    return json.loads((EVIDENCE / "scale.json").read_text())
-
-
 def measured():
-    found = load()
+    found = load("scale.json")
     lines = [
         "| workers | sketch | bytes a rank sends | received | "
         "decode | letters | measures | record and rules | **rank 0 in all** | store, waiting | memory grown | record |",
@@ -53,7 +48,7 @@ def slope(results, value):
 
 
 def far():
-    results = load()["results"]
+    results = load("scale.json")["results"]
     largest = results[-1]
     beyond = FAR - largest["workers"]
     time = largest["milliseconds_at_rank_0"] + beyond * slope(results, lambda one: one["milliseconds_at_rank_0"])
@@ -70,13 +65,5 @@ def far():
 PARTS = {"measured": measured, "far": far}
 
 
-def rendered(page):
-    for name, write in PARTS.items():
-        marks = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = write()
-        page = re.sub(marks, lambda found, text=text: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text()))
+    write(PAGE, PARTS)

@@ -3,21 +3,16 @@
 python docs/evidence/steering.py
 """
 
-import json
-import re
 from pathlib import Path
 
-EVIDENCE = Path(__file__).parent
-PAGE = EVIDENCE.parent / "steering.md"
+from marked import load, write
+
+PAGE = Path(__file__).parents[1] / "steering.md"
 
 
 def table(head, rows):
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
-
-
-def load(name):
-    return json.loads((EVIDENCE / name).read_text())
 
 
 VARIANTS = {
@@ -111,12 +106,5 @@ def micro():
 PARTS = {"variants": variants, "effect": effect, "flips": flips, "cost": cost, "micro": micro}
 
 
-def rendered(page):
-    for name, make in PARTS.items():
-        place = re.compile(rf"(<!-- {name} -->\n).*(<!-- /{name} -->)", re.DOTALL)
-        page = place.sub(lambda found, make=make: found[1] + make() + "\n" + found[2], page)
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text()))
+    write(PAGE, PARTS)
