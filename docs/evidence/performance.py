@@ -161,7 +161,23 @@ def diagnosis():
     return "\n".join(lines)
 
 
+def unheard():
+    found = load("unheard_cost.json")
+    lines = [
+        "| step without unisono | ratio with it (seven turns) | listening thread, rank 0 | rank 1 |",
+        "|---" * 4 + "|",
+    ]
+    for row in found["results"]:
+        thread_W = row["listening_thread_milliseconds_W"]
+        lines.append(
+            f"| {row['milliseconds_without']:.1f} ms | {row['ratio']:.2f} ({row['ratios'][0]:.2f} to "
+            f"{row['ratios'][-1]:.2f}) | {thread_W[0]:.2f} ms | {thread_W[1]:.2f} ms |"
+        )
+    return "\n".join([*lines, "", f"`{found['command']}`"])
+
+
 PARTS = {
+    "unheard": unheard,
     "reads": reads,
     "steps": steps,
     "shared": shared,

@@ -23,7 +23,12 @@ from unisono.sidechannel import Payload
 from unisono.signals import LocalSignal
 from unisono.switchyard import Switchyard
 
-TURN = 0.02
+TURN, UNHURRIED = 0.02, 0.1
+"""Seconds from turn to turn, with gradients on their way and without: each takes Python's lock from training."""
+
+HURRY = 8
+"""Steps that may wait for the next turn: fewer than there are buffers for readings in a model with such short steps."""
+
 UNASKED = 0.25
 """Seconds between looks at the store while nothing is under way."""
 
@@ -33,8 +38,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 SIGN_OF_LIFE = 1.0
 """Seconds after which a rank posts an empty letter."""
 
-LONGEST_QUEUE = 256
-LONGEST_OUTBOX = 1_000
+LONGEST_QUEUE, LONGEST_OUTBOX = 256, 1_000
 FAREWELL = 6.0
 """Seconds for what is still on its way at the end; longer than the 5 s that a name server may hold the store up."""
 
@@ -77,16 +81,14 @@ class Exchange:
 
         self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
         self._leave_ring, self._finished = leave_ring, finished
-        self._testimony = Testimony()
-        self._patience = FAREWELL
+        self._testimony, self._patience = Testimony(), FAREWELL
         self._queue: deque[Parcel] = deque()
         self._outbox: deque[LocalSignal] = deque(maxlen=LONGEST_OUTBOX)
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
-        self._posted = 0.0
+        self._posted = self._looked = self._asked = 0.0
         self._greeted = False
-        self._looked = self._asked = 0.0
         self._pause = FIRST_PAUSE
-        self._closing = threading.Event()
+        self._closing, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
 
     def start(self) -> None:
@@ -100,11 +102,14 @@ class Exchange:
             parcel.discard()
             return
         self._queue.append(parcel)
+        if len(self._queue) >= HURRY:
+            self._wake.set()
 
     def leave(self, patience: float = FAREWELL) -> None:
         """Lets the thread say goodbye, without waiting for it."""
         self._patience = patience
         self._closing.set()
+        self._wake.set()
 
     def close(self, patience: float = FAREWELL) -> None:
         """Says goodbye and waits for the thread, a few seconds at most."""
@@ -113,10 +118,16 @@ class Exchange:
             self._thread.join(2 * patience)
 
     def _run(self) -> None:
-        while not self._closing.wait(TURN):
+        while not self._ends_while_resting():
             self._try(self._turn)
         self._try(self._farewell)
         self._try(self._finished)
+
+    def _ends_while_resting(self) -> bool:
+        busy = self._queue or not self.switchyard.idle or self.plan.hears(self.newest + 1)
+        self._wake.wait(TURN if busy else UNHURRIED)
+        self._wake.clear()
+        return self._closing.is_set()
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
