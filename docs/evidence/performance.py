@@ -164,7 +164,7 @@ def diagnosis():
 def unheard():
     found = load("unheard_cost.json")
     lines = [
-        "| step without unisono | ratio with it (seven turns) | listening thread, rank 0 | rank 1 |",
+        "| step without unisono | ratio with it (least to most) | listening thread, rank 0 | rank 1 |",
         "|---" * 4 + "|",
     ]
     for row in found["results"]:
@@ -177,11 +177,11 @@ def unheard():
 
 
 PARTS = {
-    "unheard": unheard,
     "reads": reads,
     "steps": steps,
     "shared": shared,
     "waits": waits,
+    "unheard": unheard,
     "fold": fold,
     "accuracy": accuracy,
     "diagnosis": diagnosis,

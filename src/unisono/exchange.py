@@ -102,7 +102,7 @@ class Exchange:
             parcel.discard()
             return
         self._queue.append(parcel)
-        if len(self._queue) >= HURRY:
+        if len(self._queue) == HURRY:
             self._wake.set()
 
     def leave(self, patience: float = FAREWELL) -> None:
