@@ -24,13 +24,13 @@ from unisono.integrations.ddp import DDPWrapper
 from unisono.integrations.wrapper import PlainModule, Wrapper
 from unisono.monitor import Monitor
 from unisono.rules import RULES
-from unisono.runlog import short
 from unisono.schedule import DEFAULT, Schedule, every
 from unisono.settings import Settings
 from unisono.sinks.choosing import VARIABLE, chosen
 from unisono.sinks.sink import Sink
 from unisono.steering.setting_up import asked_course, steer
 from unisono.steering.steering import Steering
+from unisono.terminal import short
 
 OLDEST_TORCH = (2, 6)
 _monitors_of_group: Counter[tuple[int, ...]] = Counter()

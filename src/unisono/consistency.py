@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 
 from unisono import crowd, gram
+from unisono.limits import ALL_PAIRS_UP_TO
 from unisono.records import Floats
 from unisono.signals import RollCall
 from unisono.sketch import dequantise
-
-ALL_PAIRS_UP_TO = 64
-"""With more workers each is held against the sum of the others, and nobody looks at pairs."""
 
 
 @dataclass(slots=True)

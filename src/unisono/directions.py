@@ -8,13 +8,12 @@ k = length of a group's sketch, B = bytes of a rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from unisono.consistency import ALL_PAIRS_UP_TO
-from unisono.metrics import MATRIX_IN_BURSTS_UP_TO
-from unisono.signals import Directions
+from unisono.limits import ALL_PAIRS_UP_TO, MATRIX_IN_BURSTS_UP_TO
 from unisono.sketch import narrow, quantise, window_seed
 from unisono.sketch.length import SHORTEST
 
@@ -23,6 +22,15 @@ INBOUND = 1 << 24
 sketches take more, beyond 16,384 workers."""
 
 GROUP_SHARE = 16
+
+
+class Directions(NamedTuple):
+    """The ranks' sketches of one step, as a roll call holds them."""
+
+    sketch_WK: Tensor | None = None
+    sketch_GWK: Tensor | None = None
+    scale_W: Tensor | None = None
+    scale_GW: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

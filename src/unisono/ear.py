@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from unisono.clock import Mark, clock_for
 from unisono.deferred import plain, sum_of
 from unisono.evidence.witness import Witness
 from unisono.gradient_hooks import GradientHooks
-from unisono.guarding.guardian import Guardian
 from unisono.hearing import Hearing
 from unisono.integrations.wrapper import Wrapper
 from unisono.losses import StepLoss
@@ -26,8 +25,20 @@ from unisono.parcel import Parcel
 from unisono.plan import Plan
 from unisono.probe import Probe
 from unisono.shielding import guarded
-from unisono.steering.steering import Steering
+from unisono.signals import Steered
 from unisono.taps import Listener
+
+
+class Skips(Protocol):
+    """Something that may keep a step from the optimizer."""
+
+    @property
+    def skipped(self) -> bool: ...
+
+
+class Steers(Skips, Protocol):
+    def take(self) -> Steered | None:
+        """What was decided since it was last asked."""
 
 
 class Ear(Listener):
@@ -41,11 +52,11 @@ class Ear(Listener):
         submit: Callable[[Parcel], None],
         complain: Callable[[str], None],
         first_step: int = 0,
-        steering: Steering | None = None,
+        steering: Steers | None = None,
     ) -> None:
         self.step = first_step
         self.closed, self.pid, self.spent = False, os.getpid(), 0.0
-        self.guarded_by: Guardian | None = None
+        self.guarded_by: Skips | None = None
         self._wrapper, self._probe, self._witness, self._plan = wrapper, probe, witness, plan
         self._submit, self._complain, self._steering, self._share = submit, complain, steering, share
         self._clock = clock_for(probe.device)

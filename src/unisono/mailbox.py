@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed
 
-from unisono.consistency import ALL_PAIRS_UP_TO
 from unisono.group_key import group_key
+from unisono.limits import ALL_PAIRS_UP_TO
 from unisono.plan import Announcement
 from unisono.signals import LocalSignal
 from unisono.wire import pack, unpack

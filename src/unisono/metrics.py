@@ -17,12 +17,9 @@ from unisono import gram
 from unisono.consistency import Window, by_group, consistency, or_none
 from unisono.evidence.comparison import compare
 from unisono.evidence.decisions import decided
+from unisono.limits import MATRIX_IN_BURSTS_UP_TO, MATRIX_UP_TO
 from unisono.records import StepRecord
 from unisono.signals import LocalSignal, RollCall
-
-MATRIX_UP_TO, MATRIX_IN_BURSTS_UP_TO = 8, 128
-"""Above so many workers, pairwise and group-by-worker values are kept only in bursts, and not at all: with more than
-256 a record would be too long for the run file. Pairs are known only up to `consistency.ALL_PAIRS_UP_TO` workers."""
 
 MATRICES_FIRST, MATRICES_EVERY = 500, 4
 """Outside bursts they are kept at all of the first readings and at every fourth later one: they are most of a file."""

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from unisono.exchange import Exchange
 from unisono.inquiry import Inquiry
 from unisono.plan import AHEAD, Announcement, Budget
-from unisono.records import StepRecord
-from unisono.rules._steered import are_left_out
+from unisono.records import StepRecord, are_left_out
 from unisono.schedule import BURST
 from unisono.signals import RollCall
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from unisono.signals import Directions, LocalSignal, RollCall
+from unisono.directions import Directions
+from unisono.signals import LocalSignal, RollCall
 
 PATIENCE = 10.0
 """Seconds a step waits for a rank before it is written down without it."""

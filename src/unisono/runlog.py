@@ -29,6 +29,7 @@ from unisono.rundir import choose_run_dir, launcher, open_writer, part_of_run, s
 from unisono.runfile import RUNS, continue_or_create, point_latest_at
 from unisono.sinks.feed import Feed
 from unisono.sinks.sink import Run
+from unisono.terminal import short
 
 SYNC_SECONDS = 1.0
 
@@ -169,11 +170,3 @@ def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
     finally:
         os.close(descriptor)
     temporary.replace(path)
-
-
-def short(path: Path) -> str:
-    try:
-        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-    except OSError:
-        # The working directory may be gone by the time a run ends.
-        return str(path)

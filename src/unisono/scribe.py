@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -16,7 +16,6 @@ from unisono.brevity import shortened
 from unisono.directions import Format
 from unisono.evidence.assembly import Assembly
 from unisono.exchange import TURN, UNASKED, Exchange
-from unisono.live import LiveDiagnosis
 from unisono.mailbox import GREETING_PATIENCE, Letter
 from unisono.metrics import Memory, measure
 from unisono.planner import Planner
@@ -32,6 +31,15 @@ CHANGES = {
 }
 
 
+class TellsFindings(Protocol):
+    """Diagnosis while training runs."""
+
+    @property
+    def suspicious(self) -> bool: ...
+    def tell(self, last: bool = False) -> bool: ...
+    def skipped_by_guard(self, step: int) -> bool: ...
+
+
 class Scribe:
     def __init__(
         self,
@@ -40,7 +48,7 @@ class Scribe:
         layout: Format,
         write: Callable[[Record], None],
         met: Callable[[dict[int, dict[str, Any]]], None],
-        diagnosis: LiveDiagnosis,
+        diagnosis: TellsFindings,
         plain_mean: Callable[[], bool],
         complain: Callable[[str], None],
     ) -> None:

@@ -6,7 +6,6 @@ W = workers, G = layer groups, K = sketch length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -84,15 +83,6 @@ class LocalSignal:
     @property
     def squared_norm(self) -> float | None:
         return sum(self.squared_norm_G) if self.heard else None
-
-
-class Directions(NamedTuple):
-    """The ranks' sketches of one step, as a roll call holds them."""
-
-    sketch_WK: Tensor | None = None
-    sketch_GWK: Tensor | None = None
-    scale_W: Tensor | None = None
-    scale_GW: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from unisono import cli
+from unisono import cli, terminal
 from unisono.records import AttemptRecord, FactsRecord, RunRecord, StepRecord, WorkerFacts
-from unisono.report import screen
 from unisono.report.close_look import look_closely
 from unisono.report.comparison import compare as compared
 from unisono.report.comparison_text import as_text
@@ -192,7 +191,7 @@ def test_colour_changes_nothing_but_colour(pair):
 
 def test_colour_is_for_terminals_only(pair, capsys, monkeypatch):
     assert "\x1b" not in compare(capsys, *pair)[1]
-    monkeypatch.setattr(screen, "_is_terminal", lambda: True)
+    monkeypatch.setattr(terminal, "_is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     assert "\x1b[32mfixed" in compare(capsys, *pair)[1]

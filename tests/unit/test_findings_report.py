@@ -5,10 +5,10 @@ import re
 import pytest
 
 from invented_runs import decision
+from unisono import terminal
 from unisono.decision_text import Deeds
 from unisono.finding import Cause, Finding
 from unisono.records import AttemptRecord, FactsRecord, WorkerFacts
-from unisono.report import screen
 from unisono.report.checkup import Checkup
 from unisono.report.findings import as_text, block
 from unisono.report.findings_markdown import as_markdown
@@ -233,14 +233,14 @@ def test_markdown_has_all_of_a_finding():
 
 
 def test_the_screen_is_80_wide_and_grey_where_it_is_no_terminal(monkeypatch):
-    assert (screen.width(), screen.colour()) == (80, False)
-    monkeypatch.setattr(screen, "_is_terminal", lambda: True)
+    assert (terminal.width(), terminal.colour()) == (80, False)
+    monkeypatch.setattr(terminal, "_is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert (screen.width(), screen.colour()) == (40, True)
+    assert (terminal.width(), terminal.colour()) == (40, True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not screen.colour()
+    assert not terminal.colour()
 
 
 def guarded(count=2):

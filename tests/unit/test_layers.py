@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 # From the ground up. A room is a module or a folder under `unisono`; the longest name that fits a module counts.
 FLOORS = (
-    {"errors", "terminal", "_jsonform"},
+    {"errors", "terminal", "limits", "_jsonform"},
     {
         "atomic",
         "records",
@@ -96,7 +96,8 @@ FLOORS = (
 )
 
 TORCH_FREE = {
-    "errors", "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
+    "errors", "limits",
+    "terminal", "_jsonform", "atomic", "records", "runfile", "rundir", "export", "schedule", "plan", "groups",
     "finding", "history", "rules", "diagnosis", "report", "report.page", "pageserver", "sinks", "console", "settings",
     "trial", "testing", "weighting_text", "decision_text", "guard_file", "guard_checks", "guard_options", "policy",
     "policy_rows", "situation", "spikes", "run_line",

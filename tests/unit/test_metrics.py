@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from unisono import consistency
-from unisono.consistency import ALL_PAIRS_UP_TO
 from unisono.groups import MOST_GROUPS
-from unisono.metrics import MATRIX_IN_BURSTS_UP_TO, Memory, measure
+from unisono.limits import ALL_PAIRS_UP_TO, MATRIX_IN_BURSTS_UP_TO
+from unisono.metrics import Memory, measure
 from unisono.records import to_line
 from unisono.runfile._lines import LINE_LIMIT
 from unisono.signals import LocalSignal, RollCall

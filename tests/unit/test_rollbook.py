@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from unisono import rollbook
+from unisono.directions import Directions
 from unisono.rollbook import Rollbook
-from unisono.signals import Directions, LocalSignal
+from unisono.signals import LocalSignal
 
 
 @pytest.fixture

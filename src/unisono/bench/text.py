@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unisono.bench.step_cost import DEFAULT_SCHEDULE, EVERY_STEP, PLAIN
-from unisono.report.screen import lines_of
+from unisono.terminal import lines_of
 
 TOO_SHORT = "Made with --short: this shows that it works, and is too short for a figure."
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from unisono import terminal
 from unisono.atomic import output_path, whole_file
 from unisono.errors import UserError
-from unisono.report import screen
 
 if TYPE_CHECKING:
     from unisono.bench.request import Request
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     # As Ctrl-C does, so that processes end and folders go.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found = measure(request, lambda text: print(f"measuring {text}", file=sys.stderr))
-    print(as_text(found, screen.width(), args.short))
+    print(as_text(found, terminal.width(), args.short))
     if args.json is not None:
         _keep(found, args)
     return 0

@@ -14,7 +14,7 @@ from unisono.report.calibration import Calibration, Calibrator, calibration
 from unisono.report.calibration_text import as_text, as_toml
 from unisono.report.checkup import strict
 from unisono.report.lookthrough import look_through
-from unisono.report.screen import width
+from unisono.terminal import width
 
 
 def add_parser(subparsers: Any) -> None:

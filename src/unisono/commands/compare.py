@@ -12,8 +12,8 @@ from unisono.report.close_look import look_closely
 from unisono.report.comparison import Comparison, compare
 from unisono.report.comparison_text import as_text
 from unisono.report.extras import needs_bokeh
-from unisono.report.screen import colour, width
 from unisono.runfile._lines import locate
+from unisono.terminal import colour, width
 
 
 def add_parser(subparsers: Any) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from unisono import terminal
 from unisono.errors import UserError
 from unisono.lab.faults import FAULTS
-from unisono.report import screen
 
 USUAL, USUAL_GUARDED = "duplicated-data", "nan-on-one-rank"
 UNSEEN = ("oscillation",)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     check_torch()
     fault = args.fault or (USUAL_GUARDED if args.guard else USUAL)
     print(f"Two trainings of {length_in_demo(fault).steps:,} steps on this machine. {ANNOUNCED[args.guard]}\n")
-    told = (show_guarded if args.guard else show)(fault, args.workers, args.out, screen.width(), screen.colour())
+    told = (show_guarded if args.guard else show)(fault, args.workers, args.out, terminal.width(), terminal.colour())
     print(told)
     print(f"\nThe mistake was: {SHOWN[fault].what}.")
     return 0

@@ -11,7 +11,7 @@ from unisono.report.catalogue import rule_named
 from unisono.report.checkup import examine
 from unisono.report.findings import as_text
 from unisono.report.findings_markdown import as_markdown
-from unisono.report.screen import colour, width
+from unisono.terminal import colour, width
 
 
 def add_parser(subparsers: Any) -> None:

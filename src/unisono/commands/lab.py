@@ -12,7 +12,7 @@ from typing import Any
 from unisono.errors import UserError
 from unisono.lab.faults import EXACT, STATISTICAL
 from unisono.lab.whatif_question import question as asked
-from unisono.report.screen import width
+from unisono.terminal import width
 
 
 def add_parser(subparsers: Any) -> None:

@@ -19,7 +19,7 @@ from unisono.report.lost_work import Loss, Timesheet, lost_work
 from unisono.report.scaling import TIMES, Outlook, Readings, outlook
 from unisono.report.scaling_plot import check_target, draw
 from unisono.report.scaling_text import as_text, caution, lost_as_text
-from unisono.report.screen import lines_of, width
+from unisono.terminal import lines_of, width
 
 
 def add_parser(subparsers: Any) -> None:

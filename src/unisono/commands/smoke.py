@@ -10,8 +10,8 @@ from pathlib import Path
 from unisono.commands.run import chosen_run_dir, prepare, script_name
 from unisono.errors import UserError
 from unisono.report.findings import as_text
-from unisono.report.screen import colour, width
 from unisono.run_line import Request, parse
+from unisono.terminal import colour, width
 from unisono.trial import Trial, try_out
 
 USAGE = """\

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from unisono.console import Console
 from unisono.decision_text import decision_line
-from unisono.records import DecisionRecord, NoteRecord
-from unisono.runlog import RunLog
+from unisono.records import DecisionRecord, NoteRecord, Record
+
+
+class WritesAtOnce(Protocol):
+    """The run file, for what must be in it before training goes on."""
+
+    attempt: int
+
+    def write_at_once(self, record: Record, grave: bool = True) -> None: ...
 
 
 class Reporter:
     """:param log: None on all workers but the first."""
 
-    def __init__(self, log: RunLog | None, console: Console, step_now: Callable[[], int]) -> None:
+    def __init__(self, log: WritesAtOnce | None, console: Console, step_now: Callable[[], int]) -> None:
         self.step_now, self.say, self.complain = step_now, console.say, console.complain
         self._log, self._console = log, console
         self._broken: set[str] = set()

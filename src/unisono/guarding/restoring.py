@@ -8,7 +8,7 @@ from pathlib import Path
 from unisono.checkpoints import DiskShelf, Snapshot, find_healthy, load, put_back
 from unisono.guarding.council import Council
 from unisono.guarding.holdings import Holdings
-from unisono.runlog import short
+from unisono.terminal import short
 
 WHOLE_STEP = "whole_step"
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unisono.errors import UserError
 from unisono.lab.whatif_question import Question
-from unisono.metrics import MATRIX_UP_TO
+from unisono.limits import MATRIX_UP_TO
 from unisono.records import Floats, StepRecord
 
 MOST = 2_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from unisono.lab.whatif import Row
 from unisono.lab.whatif_answer import ENOUGH, KEPT, LEFT_OUT, SKIPPED, Answer, Named, keep_rate
 from unisono.lab.whatif_question import written
-from unisono.report.screen import lines_of
 from unisono.rules._scene import spoken
+from unisono.terminal import lines_of
 
 ROW = "{:>12}  {:>6}  {:>14}  {:>9}  {:>6}  {}"
 LEGEND = """\

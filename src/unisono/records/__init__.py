@@ -17,6 +17,7 @@ from unisono.records._run import (
     Twins,
     WorkerFacts,
 )
+from unisono.records._steered import are_left_out, left_out
 
 __all__ = [
     "FORMAT",
@@ -39,6 +40,8 @@ __all__ = [
     "StreamsRecord",
     "Twins",
     "WorkerFacts",
+    "are_left_out",
     "from_line",
+    "left_out",
     "to_line",
 ]

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from unisono.report.calibration import Calibration, Suggestion
-from unisono.report.screen import lines_of
-from unisono.terminal import plain
+from unisono.terminal import lines_of, plain
 
 LABEL = 14
 COMMENT = 100

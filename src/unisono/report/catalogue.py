@@ -9,8 +9,8 @@ from operator import eq
 
 from unisono.errors import UserError
 from unisono.report.findings_markdown import escaped, with_code
-from unisono.report.screen import lines_of
 from unisono.rules import RULES, Rule
+from unisono.terminal import lines_of
 
 WIDTH = 80
 HEAD = """\

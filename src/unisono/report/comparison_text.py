@@ -10,9 +10,8 @@ from unisono.report.comparison import NAMES, Comparison
 from unisono.report.findings import INDENT, Paint, asides, headline, likely, painter
 from unisono.report.run_settings import Setting
 from unisono.report.scaling_text import lost_as_text
-from unisono.report.screen import lines_of
 from unisono.report.side_by_side import BARS, columns
-from unisono.terminal import plain
+from unisono.terminal import lines_of, plain
 
 STYLES = {"healthy": "healthy", "fixed": "healthy", "not-fixed": "critical", "new-fault": "critical"}
 """All other verdicts are warnings."""

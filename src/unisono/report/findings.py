@@ -10,8 +10,7 @@ from unisono.decision_text import decision_line
 from unisono.finding import Finding
 from unisono.report.checkup import Checkup, count
 from unisono.report.preflight import Difference, ranges
-from unisono.report.screen import lines_of
-from unisono.terminal import plain
+from unisono.terminal import lines_of, plain
 
 Paint: TypeAlias = Callable[[str, str], str]
 """`(text, style) -> text`; a style is a severity, `healthy` or `label`."""

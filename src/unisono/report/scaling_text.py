@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from unisono.finding import Finding
 from unisono.report.lost_work import Loss, spoken_time
 from unisono.report.scaling import TIMES, Estimate, Outlook
-from unisono.report.screen import lines_of
+from unisono.terminal import lines_of
 
 WORTH_IT, WORTH_LITTLE = 0.6, 0.8
 """Steps that twice the workers need: half of those of now would be perfect, all of them would be for nothing."""

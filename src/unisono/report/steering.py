@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from unisono.records import StepRecord
-from unisono.rules._steered import left_out
+from unisono.records import StepRecord, left_out
 
 STANDS_OUT = 0.1
 """A worker is named that was left out of so many more steps than the worker in the middle."""

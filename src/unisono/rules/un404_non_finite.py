@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from unisono.decision_text import is_skip, ranks_of
-from unisono.records import AttemptRecord, DecisionRecord, StepRecord
+from unisono.records import AttemptRecord, DecisionRecord, StepRecord, are_left_out
 from unisono.rules._rule import STATISTICAL, Rule
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._steered import are_left_out
 
 OF_ALL = {"learning-rate": 0.7, "overflow": 0.5}
 OF_ONE = {"bad-sample": 0.7, "overflow": 0.4, "faulty-device": 0.3}

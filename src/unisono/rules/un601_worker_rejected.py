@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unisono.records import AttemptRecord, StepRecord
+from unisono.records import AttemptRecord, StepRecord, left_out
 from unisono.rules._rule import Rule
 from unisono.rules._scene import Scene, spoken
-from unisono.rules._steered import Marks, left_out
+from unisono.rules._steered import Marks
 
 WINDOW, LEAST, EVERY = 200, 100, 10
 """Steps that are looked back upon, before which nothing is said, and between two looks."""

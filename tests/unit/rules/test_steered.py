@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from unisono.rules._steered import Marks, applied_norm, are_left_out, left_out
+from unisono.records import are_left_out, left_out
+from unisono.rules._steered import Marks, applied_norm
 from unisono.rules.un401_gradient_explosion import GradientExplosion
 from unit.rules.build import judge, step
 
