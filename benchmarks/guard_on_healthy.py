@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from benchmarks.detection.setting import Setting, healthy
+from benchmarks.detection.virtual_workers import Fleet
 
 from unisono.guard_options import EXPLOSION, Guard
-from unisono.lab.fleet import Fleet
 from unisono.lab.injections import Injection
-from unisono.lab.setting import Setting, healthy
 from unisono.policy_rows import WITH_LOSSES, stands_out
 from unisono.signals import RollCall
 from unisono.situation import Situation, Watch

@@ -1,16 +1,15 @@
 """Writes what the detection benchmark has found into docs/detection.md, and redraws its pictures.
 
-unisono lab detect --out detection
+python -m benchmarks.detection --out detection
 cp detection/detection.json docs/evidence/
-python docs/evidence/detection.py
+PYTHONPATH=. python docs/evidence/detection.py
 """
 
 from pathlib import Path
 
+from benchmarks.detection.pictures import draw
+from benchmarks.detection.results import as_text, load
 from marked import write
-
-from unisono.lab.pictures import draw
-from unisono.lab.results import as_text, load
 
 EVIDENCE = Path(__file__).parent
 PAGE = EVIDENCE.parent / "detection.md"

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
+from benchmarks.detection import real_runs
 
 from unisono.errors import UserError
-from unisono.lab import real_runs
 from unisono.lab.launching import follow, torchrun
 
 

@@ -87,8 +87,7 @@ FLOORS = (
     {"autoattach"},
     {
         *("startup", "lab", "bench", "trial", "testing"),
-        *("lab.faults", "lab.lengths", "lab.whatif_question", "lab.launching", "lab.real_runs", "lab.demo"),
-        *("lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures"),
+        *("lab.faults", "lab.lengths", "lab.whatif_question", "lab.launching", "lab.demo"),
     },
     {"commands"},
     {"cli"},
@@ -101,8 +100,7 @@ TORCH_FREE = {
     "finding", "history", "rules", "diagnosis", "report", "report.page", "pageserver", "sinks", "console", "settings",
     "trial", "testing", "weighting_text", "decision_text", "guard_file", "guard_checks", "guard_options", "policy",
     "policy_rows", "situation", "spikes", "run_line",
-    "lab.faults", "lab.lengths", "lab.whatif_question", "lab.launching", "lab.real_runs", "lab.demo",
-    "lab.outcome", "lab.tally", "lab.results", "lab.manuals", "lab.pictures",
+    "lab.faults", "lab.lengths", "lab.whatif_question", "lab.launching", "lab.demo",
     "startup", "commands", "cli", "__main__", "__init__",
 }  # fmt: skip
 

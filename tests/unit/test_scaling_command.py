@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import sys
 
 import pytest
 
@@ -11,7 +10,6 @@ from unisono import cli
 from unisono.finding import Finding
 from unisono.records import AttemptRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.report.scaling import Estimate, Outlook
-from unisono.report.scaling_plot import draw
 from unisono.report.scaling_text import caution
 from unisono.runfile import RunWriter
 
@@ -139,40 +137,12 @@ def test_which_faults_call_for_care(severity, state, steps, told):
     assert bool(caution(found, [finding])) is told
 
 
-@pytest.mark.parametrize(("name", "start"), [("plot.svg", b"<?xml"), ("plot.PNG", b"\x89PNG")])
-def test_the_picture(run, tmp_path, name, start, capsys):
-    pytest.importorskip("matplotlib")
-    target = tmp_path / name
-    assert cli.main(["scaling", run, "--plot", str(target)]) == 0
-    first = target.read_bytes()
-    assert first.startswith(start)
-    cli.main(["scaling", run, "--plot", str(target)])
-    assert target.read_bytes() == first
-
-
-@pytest.mark.parametrize("noise_scale", [0.05, 2, math.inf])
-def test_the_picture_of_any_outlook(noise_scale, tmp_path):
-    pytest.importorskip("matplotlib")
-    share = 1 / (1 + noise_scale)
-    for samples in (None, 16.0):
-        share_around = Estimate(share, share - 0.01, min(1.0, share + 0.01))
-        draw(Outlook(4, 100, 0, 99, samples, share_around), str(tmp_path / "plot.svg"))
-
-
-def test_without_matplotlib_the_extra_is_named(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert cli.main(["scaling", run, "--plot", str(tmp_path / "plot.svg")]) == 2
-    assert 'pip install "unisono[plots]"' in capsys.readouterr().err
-    assert cli.main(["scaling", run]) == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((), "required: RUN"),
         (("none",), "Found nothing"),
-        (("run", "--plot", "plot.pdf"), "--plot scaling.svg"),
-        (("run", "--plot", "none/plot.svg"), "Make it first"),
+        (("run", "--plot", "plot.svg"), "unrecognized arguments"),
     ],
 )
 def test_bad_input_gives_one_line_and_2(arguments, words, capsys, tmp_path, monkeypatch):
@@ -188,11 +158,3 @@ def test_a_file_that_is_no_run(tmp_path, capsys):
     (tmp_path / "text").write_text("hello\n")
     assert cli.main(["scaling", str(tmp_path / "text")]) == 2
     assert "Found 1 unreadable lines" in capsys.readouterr().err
-
-
-def test_nothing_to_draw(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    target = tmp_path / "plot.svg"
-    assert cli.main(["scaling", written(tmp_path / "run", steps(10)), "--plot", str(target)]) == 2
-    assert "there are 10" in capsys.readouterr().err
-    assert not target.exists()

@@ -10,14 +10,12 @@ from os import PathLike
 from typing import Any
 
 from unisono.diagnosis import Diagnosis
-from unisono.errors import UserError
 from unisono.finding import Finding
 from unisono.records import Record, StepRecord
 from unisono.report.checkup import strict
 from unisono.report.lookthrough import look_through
 from unisono.report.lost_work import Loss, Timesheet, lost_work
 from unisono.report.scaling import TIMES, Outlook, Readings, outlook
-from unisono.report.scaling_plot import check_target, draw
 from unisono.report.scaling_text import as_text, caution, lost_as_text
 from unisono.terminal import lines_of, width
 
@@ -31,23 +29,16 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run's directory or its run.jsonl")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--plot", metavar="FILE", help="draw it, as .svg or .png; needs matplotlib")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.plot is not None:
-        check_target(args.plot)
     readings, times, findings = _look_through(args.run)
     missing, losses = readings.missing(), lost_work(findings, times)
     found = None if missing else outlook(readings)
-    if args.plot is not None and found is not None:
-        draw(found, args.plot)  # before any words, so that `| head` does not end it
     if args.json:
         print(json.dumps(strict(_as_dict(found, missing, losses)), indent=2, allow_nan=False))
     else:
         print(_as_text(found, missing, losses, findings))
-    if args.plot is not None and found is None:
-        raise UserError(f"A plot needs an estimate. Found none: {missing}. Leave out --plot")
     return 0
 
 

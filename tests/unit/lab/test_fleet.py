@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from benchmarks.detection.setting import Setting
+from benchmarks.detection.virtual_workers import Fleet
 
-from unisono.lab.fleet import Fleet
 from unisono.lab.injections import INJECTIONS, Injection
-from unisono.lab.setting import Setting
 from unisono.sketch import Fold, default_length, dequantise, quantise, window_seed, wrap
 from unit.lab.plain_models import LOSSES
 

@@ -1,8 +1,8 @@
 """The manuals' thresholds, each on steps that reach it and on steps that just do not."""
 
 import pytest
+from benchmarks.detection.manuals import PAST, RULES, Manuals
 
-from unisono.lab.manuals import PAST, RULES, Manuals
 from unisono.records import StepRecord
 
 

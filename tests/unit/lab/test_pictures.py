@@ -4,9 +4,8 @@ import re
 import sys
 
 import pytest
-
-from unisono.lab.pictures import CONFUSION, DELAYS, draw
-from unisono.lab.tally import FaultRow, HealthyRow, Tally
+from benchmarks.detection.pictures import CONFUSION, DELAYS, draw
+from benchmarks.detection.tally import FaultRow, HealthyRow, Tally
 
 pytest.importorskip("matplotlib")
 
@@ -19,7 +18,7 @@ def row(fault, code, found=3, runs=4, schedule="every step", **fields):
 
 
 def tally(*rows, healthy=()):
-    return Tally("unisono lab detect", {}, list(rows), list(healthy))
+    return Tally("python -m benchmarks.detection", {}, list(rows), list(healthy))
 
 
 USUAL = tally(

@@ -1,9 +1,8 @@
 """Outcomes as rows and verdicts."""
 
 import pytest
-
-from unisono.lab.outcome import Outcome, Told
-from unisono.lab.tally import fault_rows, healthy_rows, most_likely, verdicts
+from benchmarks.detection.outcome import Outcome, Told
+from benchmarks.detection.tally import fault_rows, healthy_rows, most_likely, verdicts
 
 FAULT, CODE, CAUSE = "gradient-x2", "UN501", "different-computation"
 

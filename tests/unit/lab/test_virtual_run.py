@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from benchmarks.detection.setting import USUAL
+from benchmarks.detection.virtual_run import train
 
 from unisono.lab.injections import INJECTIONS, Injection
-from unisono.lab.setting import USUAL
-from unisono.lab.virtual_run import train
 from unisono.planner import STEPS_BETWEEN_SUSPICIONS
 from unisono.schedule import BURST, every
 

@@ -6,8 +6,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.detection.setting import EVERY_STEP, OF_A_FAULT, USUAL, Setting, healthy
+
 from unisono.lab.faults import STATISTICAL
-from unisono.lab.setting import EVERY_STEP, OF_A_FAULT, USUAL, Setting, healthy
 from unisono.schedule import DEFAULT
 
 STARTS_AT, STARTS_LATE = 300, 700
@@ -62,7 +63,7 @@ def _trial(fault: str, name: str, setting: Setting, runs: int, seed: int) -> Tri
     every_step = setting.schedule == EVERY_STEP
     begin = (STARTS_AT if every_step else STARTS_LATE) if STATISTICAL[fault].late else 0
     steps = begin + (AFTER.get(fault, AFTER_OTHERS) if every_step else AFTER_LATE)
-    victims = random.Random(seed).choices(range(setting.workers), k=runs)  # noqa: S311
+    victims = random.Random(seed).choices(range(setting.workers), k=runs)
     return Trial(fault, name, replace(setting, steps=steps), tuple(victims), begin, seed)
 
 

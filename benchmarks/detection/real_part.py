@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.detection.manuals import Manuals
+from benchmarks.detection.outcome import Outcome, Told, told
+from benchmarks.detection.real_runs import healthy_steps, run_real
+
 from unisono.diagnosis import Diagnosis
 from unisono.lab.faults import FAULTS
-from unisono.lab.manuals import Manuals
-from unisono.lab.outcome import Outcome, Told, told
-from unisono.lab.real_runs import healthy_steps, run_real
 from unisono.records import StepRecord
 from unisono.runfile import scan
 

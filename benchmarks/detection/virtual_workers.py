@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from benchmarks.detection.setting import Setting
+from benchmarks.detection.tasks import TASKS
+from benchmarks.detection.virtual_signals import Readings
 from torch import Generator, Tensor
 
 from unisono.lab.injections import Injection
-from unisono.lab.reading import Readings
-from unisono.lab.setting import Setting
-from unisono.lab.tasks import TASKS
 from unisono.signals import RollCall
 
 HARDER = 1.5

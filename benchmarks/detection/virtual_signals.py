@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import torch
+from benchmarks.detection.setting import Setting
 from torch import Tensor
 
-from unisono.lab.setting import Setting
 from unisono.signals import LocalSignal, RollCall
 from unisono.sketch import Fold, default_length, dequantise, quantise, window_seed, wrap
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.detection.manuals import RULES
+from benchmarks.detection.tally import FaultRow, HealthyRow, Tally, Verdict, most_likely, verdicts
+
 from unisono.errors import UserError
-from unisono.lab.manuals import RULES
-from unisono.lab.tally import FaultRow, HealthyRow, Tally, Verdict, most_likely, verdicts
 
 FILE = "detection.json"
 GOALS = {
@@ -47,7 +48,9 @@ def load(folder: Path) -> Tally:
         healthy = [HealthyRow(**row) for row in content["healthy"]]
         return Tally(content["command"], content["versions"], faults, healthy)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"no results in {path} ({error}). Make them with: unisono lab detect --out {folder}") from None
+        raise UserError(
+            f"no results in {path} ({error}). Make them with: python -m benchmarks.detection --out {folder}"
+        ) from None
 
 
 def as_text(tally: Tally) -> str:

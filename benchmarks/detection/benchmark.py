@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from benchmarks.detection.detect import detect
+from benchmarks.detection.outcome import Outcome
+from benchmarks.detection.plan_of_trials import fault_trials, healthy_trials
+from benchmarks.detection.real_part import real_part
+from benchmarks.detection.tally import Tally, fault_rows, healthy_rows
 
 from unisono import __version__
-from unisono.lab.detect import detect
-from unisono.lab.outcome import Outcome
-from unisono.lab.plan_of_trials import fault_trials, healthy_trials
-from unisono.lab.real_part import real_part
-from unisono.lab.tally import Tally, fault_rows, healthy_rows
 
 
 @dataclass(frozen=True)

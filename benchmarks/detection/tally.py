@@ -9,8 +9,9 @@ from math import exp, sqrt
 from statistics import median
 from typing import Any
 
+from benchmarks.detection.outcome import Outcome
+
 from unisono.lab.faults import FAULTS
-from unisono.lab.outcome import Outcome
 
 
 @dataclass

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.detection.results import GOALS
+from benchmarks.detection.tally import FaultRow, Tally, Verdict, verdicts
+
 from unisono.lab.faults import EXACT, FAULTS
-from unisono.lab.results import GOALS
-from unisono.lab.tally import FaultRow, Tally, Verdict, verdicts
 from unisono.rules import RULES
 
 if TYPE_CHECKING:

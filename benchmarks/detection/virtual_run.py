@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.detection.manuals import Manuals
+from benchmarks.detection.setting import Setting
+from benchmarks.detection.virtual_workers import Fleet
+
 from unisono.diagnosis import Diagnosis
 from unisono.finding import Finding
-from unisono.lab.fleet import Fleet
 from unisono.lab.injections import Injection
-from unisono.lab.manuals import Manuals
-from unisono.lab.setting import Setting
 from unisono.metrics import Memory, measure
 from unisono.plan import AHEAD
 from unisono.planner import STEPS_BETWEEN_SUSPICIONS

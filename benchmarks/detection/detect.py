@@ -10,11 +10,11 @@ from dataclasses import replace
 from multiprocessing import get_context
 
 import torch
+from benchmarks.detection.outcome import Outcome, told
+from benchmarks.detection.plan_of_trials import Trial
+from benchmarks.detection.virtual_run import VirtualRun, train
 
 from unisono.lab.injections import INJECTIONS, Injection
-from unisono.lab.outcome import Outcome, told
-from unisono.lab.plan_of_trials import Trial
-from unisono.lab.virtual_run import VirtualRun, train
 
 TOGETHER = 8
 """Runs of a trial that train in one lock-step."""
