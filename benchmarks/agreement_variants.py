@@ -20,9 +20,9 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
+from unisono.act.weightings.agreement import RECOMMENDED
+from unisono.act.weightings.consensus import at_equal_length, with_others
 from unisono.weightings import AdaptiveFilter, AgreementFilter, Weighting
-from unisono.weightings.agreement import RECOMMENDED
-from unisono.weightings.consensus import at_equal_length, with_others
 
 ELEMENTS = 3000
 LEAST = 1 - RECOMMENDED

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unisono.gram import cosines, gram, likeliest
 from unisono.sketch import Fold, window_seed, wrap
+from unisono.sketch.gram import cosines, gram, likeliest
 from unisono.weightings import AgreementFilter
 
 WORKERS, BATCH, TOKENS, WIDTH = 8, 4, 64, 128

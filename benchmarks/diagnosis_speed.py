@@ -25,15 +25,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from unisono.console import Console
-from unisono.diagnosis import Diagnosis
-from unisono.live import LiveDiagnosis
-from unisono.metrics import MATRICES_EVERY, MATRICES_FIRST, MATRIX_UP_TO
+from unisono.common.console import Console
+from unisono.diagnose.engine import Diagnosis
+from unisono.measure.step_record import MATRICES_EVERY, MATRICES_FIRST, MATRIX_UP_TO
+from unisono.monitor.live_diagnosis import LiveDiagnosis
 from unisono.records import FORMAT, AttemptRecord, Record, RunRecord, StepRecord, WorkerFacts, to_line
-from unisono.report.checkup import examine
-from unisono.report.lost_work import Timesheet
-from unisono.report.scaling import Readings
-from unisono.runfile import scan
+from unisono.records.runfile import scan
+from unisono.show.analysis.checkup import examine
+from unisono.show.analysis.lost_work import Timesheet
+from unisono.show.analysis.scaling import Readings
 
 GROUPS, WINDOW, PARTS = 6, 64, 6
 TOGETHER = 160

@@ -12,8 +12,8 @@ from unittest import mock
 
 import torch
 
-from unisono.fingerprints import fingerprint
 from unisono.sketch import native
+from unisono.sketch.fingerprint import fingerprint
 
 
 def seconds(work: Callable[[], object], repeats: int, device: str) -> float:

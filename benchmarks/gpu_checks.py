@@ -11,11 +11,11 @@ from unittest import mock
 import torch
 
 import unisono
-from unisono.bench.training import Trainee
-from unisono.console import Console
-from unisono.ear import Ear
-from unisono.evidence.witness import Witness
-from unisono.runfile import read_run
+from unisono.common.console import Console
+from unisono.lab.bench.training import Trainee
+from unisono.listen.evidence.collector import Witness
+from unisono.listen.step_tracker import Ear
+from unisono.records.runfile import read_run
 
 MOST_KERNELS = 12
 

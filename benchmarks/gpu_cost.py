@@ -35,13 +35,13 @@ import torch
 import torch.distributed as dist
 from gpu_checks import kernels, waits, weights_after
 
-from unisono.bench.job import trainee
-from unisono.bench.measuring import machine
-from unisono.bench.models import LLAMA, shape_for
-from unisono.bench.reading_cost import of_buffers, of_model, of_tensors
-from unisono.bench.request import CPU_SIZES, GPU_SIZES
-from unisono.bench.step_cost import step_cost
-from unisono.bench.timing import Stopwatch
+from unisono.lab.bench.job import trainee
+from unisono.lab.bench.measuring import machine
+from unisono.lab.bench.models import LLAMA, shape_for
+from unisono.lab.bench.reading_cost import of_buffers, of_model, of_tensors
+from unisono.lab.bench.request import CPU_SIZES, GPU_SIZES
+from unisono.lab.bench.step_cost import step_cost
+from unisono.lab.bench.timing import Stopwatch
 from unisono.lab.launching import torchrun
 
 SMALL = shape_for(20_000_000)

@@ -18,11 +18,11 @@ import torch
 from benchmarks.detection.setting import Setting, healthy
 from benchmarks.detection.virtual_workers import Fleet
 
-from unisono.guard_options import EXPLOSION, Guard
-from unisono.lab.injections import Injection
-from unisono.policy_rows import WITH_LOSSES, stands_out
-from unisono.signals import RollCall
-from unisono.situation import Situation, Watch
+from unisono.act.guard.options import EXPLOSION, Guard
+from unisono.act.guard.policy_conditions import WITH_LOSSES, stands_out
+from unisono.act.guard.step_state import Situation, Watch
+from unisono.lab.faults.injections import Injection
+from unisono.listen.messages import RollCall
 
 GUARD = Guard(rollback=True, reset_momentum=True, budget=False)
 NEVER = 10**9

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import unisono
 from unisono.records import StepRecord
-from unisono.runfile import read_run
+from unisono.records.runfile import read_run
 
 WORKERS = 2
 TOKENS, BATCH, VOCABULARY, WIDTH, LAYERS = 128, 8, 2048, 384, 5

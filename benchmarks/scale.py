@@ -35,19 +35,19 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from unisono.directions import Format
-from unisono.finding import Finding
-from unisono.gram import gram
-from unisono.live import LiveDiagnosis
-from unisono.mailbox import Mailbox
-from unisono.metrics import Memory, measure
+from unisono.exchange.gloo_channel import Payload, Payloads
+from unisono.exchange.store import Mailbox
+from unisono.listen.messages import LocalSignal
+from unisono.measure.step_assembler import Rollbook
+from unisono.measure.step_record import Memory, measure
+from unisono.monitor.live_diagnosis import LiveDiagnosis
+from unisono.monitor.run_recorder import RunLog
 from unisono.records import StepRecord, to_line
-from unisono.rollbook import Rollbook
-from unisono.runlog import RunLog
-from unisono.sidechannel import Payload, Payloads
-from unisono.signals import LocalSignal
-from unisono.sinks.feed import Feed
+from unisono.records.finding import Finding
+from unisono.show.sinks.feed import Feed
 from unisono.sketch import Fold, window_seed, wrap
+from unisono.sketch.gram import gram
+from unisono.sketch.wire_format import Format
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 SIZES = (64, 128, 256, 512, 1_024, 2_048, 4_096)

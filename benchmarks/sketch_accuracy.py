@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unisono import gram
-from unisono.sketch import Fold, narrow, window_seed, wrap
+from unisono.sketch import Fold, gram, narrow, window_seed, wrap
 
 WORKERS, SEQUENCES, CONTEXT, WIDTH, SEEDS = 8, 4, 128, 256, 32
 IMAGES, CLASSES, ACROSS, SIDE = 32, 100, 50, 32

@@ -25,8 +25,8 @@ import torch.distributed as dist
 from listening_cost import TOKENS, VOCABULARY, Transformer
 from torch import nn
 
-from unisono.bench.route_cost import PLAIN, ROUTES, route_cost
-from unisono.bench.training import Trainee
+from unisono.lab.bench.route_cost import PLAIN, ROUTES, route_cost
+from unisono.lab.bench.training import Trainee
 from unisono.weightings import AgreementFilter
 
 BATCH = 8

@@ -24,8 +24,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.runfile import read_run
-from unisono.schedule import every
+from unisono.common.schedule import every
+from unisono.records.runfile import read_run
 from unisono.weightings import AdaptiveFilter, AgreementFilter, Mean, Windowed
 
 FEATURES, CLASSES, HIDDEN = 64, 10, 128

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.detection import results
 from benchmarks.detection.pictures import draw
 
-from unisono.cli import Parser
-from unisono.errors import UserError
+from unisono.cli.main import Parser
+from unisono.common.errors import UserError
 
 COMMAND = "python -m benchmarks.detection"
 

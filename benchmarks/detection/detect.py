@@ -14,7 +14,7 @@ from benchmarks.detection.outcome import Outcome, told
 from benchmarks.detection.plan_of_trials import Trial
 from benchmarks.detection.virtual_run import VirtualRun, train
 
-from unisono.lab.injections import INJECTIONS, Injection
+from unisono.lab.faults.injections import INJECTIONS, Injection
 
 TOGETHER = 8
 """Runs of a trial that train in one lock-step."""

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import unisono
-from unisono.lab.honest_job import CLASSES, FEATURES, Job, Model
+from unisono.lab.faults.honest_job import CLASSES, FEATURES, Job, Model
 from unisono.lab.processes import process_group, say_progress
 
 LONGEST = 5000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from unisono.history import median, scatter
+from unisono.diagnose.statistics import median, scatter
 from unisono.records import StepRecord
 
 PAST = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unisono.finding import Finding
-from unisono.lab.faults import FAULTS
+from unisono.lab.faults.catalogue import FAULTS
+from unisono.records.finding import Finding
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.detection.results import GOALS
 from benchmarks.detection.tally import FaultRow, Tally, Verdict, verdicts
 
-from unisono.lab.faults import EXACT, FAULTS
-from unisono.rules import RULES
+from unisono.diagnose.rules import RULES
+from unisono.lab.faults.catalogue import EXACT, FAULTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from benchmarks.detection.setting import EVERY_STEP, OF_A_FAULT, USUAL, Setting, healthy
 
-from unisono.lab.faults import STATISTICAL
-from unisono.schedule import DEFAULT
+from unisono.common.schedule import DEFAULT
+from unisono.lab.faults.catalogue import STATISTICAL
 
 STARTS_AT, STARTS_LATE = 300, 700
 """First step of a fault; with the default schedule it comes after the closely heard first 500 steps."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch.distributed as dist
 
 import unisono
-from unisono.lab.jobs import JOBS
-from unisono.lab.lengths import length_of
+from unisono.common.schedule import every
+from unisono.lab.faults.jobs import JOBS
+from unisono.lab.faults.lengths import length_of
 from unisono.lab.processes import process_group, say_progress
-from unisono.schedule import every
 
 
 def train(name: str, seed: int, folder: Path) -> None:

@@ -12,10 +12,10 @@ from benchmarks.detection.manuals import Manuals
 from benchmarks.detection.outcome import Outcome, Told, told
 from benchmarks.detection.real_runs import healthy_steps, run_real
 
-from unisono.diagnosis import Diagnosis
-from unisono.lab.faults import FAULTS
+from unisono.diagnose.engine import Diagnosis
+from unisono.lab.faults.catalogue import FAULTS
 from unisono.records import StepRecord
-from unisono.runfile import scan
+from unisono.records.runfile import scan
 
 WORKERS = 4
 UNSEEN = ("bit-10", "oscillation")

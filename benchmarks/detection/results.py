@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.detection.manuals import RULES
 from benchmarks.detection.tally import FaultRow, HealthyRow, Tally, Verdict, most_likely, verdicts
 
-from unisono.errors import UserError
+from unisono.common.errors import UserError
 
 FILE = "detection.json"
 GOALS = {

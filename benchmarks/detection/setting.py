@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from unisono.schedule import WINDOW, Schedule, every
+from unisono.common.schedule import WINDOW, Schedule, every
 
 EVERY_STEP = every(1)
 INTERVAL_ON_BUDGET = 20

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.detection.outcome import Outcome
 
-from unisono.lab.faults import FAULTS
+from unisono.lab.faults.catalogue import FAULTS
 
 
 @dataclass

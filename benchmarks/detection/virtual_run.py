@@ -9,15 +9,15 @@ from benchmarks.detection.manuals import Manuals
 from benchmarks.detection.setting import Setting
 from benchmarks.detection.virtual_workers import Fleet
 
-from unisono.diagnosis import Diagnosis
-from unisono.finding import Finding
-from unisono.lab.injections import Injection
-from unisono.metrics import Memory, measure
-from unisono.plan import AHEAD
-from unisono.planner import STEPS_BETWEEN_SUSPICIONS
+from unisono.common.schedule import BURST
+from unisono.diagnose.engine import Diagnosis
+from unisono.lab.faults.injections import Injection
+from unisono.listen.listening_plan import AHEAD
+from unisono.listen.messages import RollCall
+from unisono.measure.adapt_schedule import STEPS_BETWEEN_SUSPICIONS
+from unisono.measure.step_record import Memory, measure
 from unisono.records import AttemptRecord, WorkerFacts
-from unisono.schedule import BURST
-from unisono.signals import RollCall
+from unisono.records.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import torch
 from benchmarks.detection.setting import Setting
 from torch import Tensor
 
-from unisono.signals import LocalSignal, RollCall
+from unisono.listen.messages import LocalSignal, RollCall
 from unisono.sketch import Fold, default_length, dequantise, quantise, window_seed, wrap
 
 

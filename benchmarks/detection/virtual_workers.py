@@ -14,8 +14,8 @@ from benchmarks.detection.tasks import TASKS
 from benchmarks.detection.virtual_signals import Readings
 from torch import Generator, Tensor
 
-from unisono.lab.injections import Injection
-from unisono.signals import RollCall
+from unisono.lab.faults.injections import Injection
+from unisono.listen.messages import RollCall
 
 HARDER = 1.5
 

@@ -19,19 +19,19 @@ __all__ = [
 
 if TYPE_CHECKING:
     from unisono import sinks, weightings
-    from unisono.attaching import attach
-    from unisono.guard_options import Checkpoints, guard
-    from unisono.microbatching import microbatches
-    from unisono.schedule import every, within_budget
+    from unisono.act.guard.options import Checkpoints, guard
+    from unisono.act.microbatching import microbatches
+    from unisono.common.schedule import every, within_budget
+    from unisono.monitor.attach import attach
 
 _MODULES = ("sinks", "weightings")
 _HOMES = {
-    "Checkpoints": "unisono.guard_options",
-    "attach": "unisono.attaching",
-    "every": "unisono.schedule",
-    "guard": "unisono.guard_options",
-    "microbatches": "unisono.microbatching",
-    "within_budget": "unisono.schedule",
+    "Checkpoints": "unisono.act.guard.options",
+    "attach": "unisono.monitor.attach",
+    "every": "unisono.common.schedule",
+    "guard": "unisono.act.guard.options",
+    "microbatches": "unisono.act.microbatching",
+    "within_budget": "unisono.common.schedule",
 }
 
 

@@ -15,10 +15,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unisono.errors import UserError
-from unisono.finding import Finding
-from unisono.report.findings import as_text
-from unisono.trial import Trial, try_out
+from unisono.cli.bounded_run import Trial, try_out
+from unisono.common.errors import UserError
+from unisono.records.finding import Finding
+from unisono.show.text.findings import as_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 import unisono
-from unisono import rundir, taps
-from unisono.probe import Probe
-from unisono.runfile import read_run
+from unisono.listen import torch_patches as taps
+from unisono.listen.gradient_reader import Probe
+from unisono.monitor import run_directory as rundir
+from unisono.records.runfile import read_run
 
 
 @pytest.fixture(autouse=True)

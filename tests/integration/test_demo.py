@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from unisono.report.checkup import examine
+from unisono.show.analysis.checkup import examine
 
 
 @pytest.mark.slow

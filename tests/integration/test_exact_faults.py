@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from launch import launch, torchrun
-from unisono.lab.faults import EXACT
-from unisono.report.checkup import examine
+from unisono.lab.faults.catalogue import EXACT
+from unisono.show.analysis.checkup import examine
 
-JOB = Path(__file__).parents[2] / "src" / "unisono" / "lab" / "real_job.py"
+JOB = Path(__file__).parents[2] / "benchmarks" / "detection" / "real_job.py"
 HEALTHY_JOB = Path(__file__).parents[1] / "jobs" / "healthy.py"
 WORKERS, SEEDS = 4, 20
 STEPS_PER_EPOCH = 30

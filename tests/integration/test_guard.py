@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from launch import SCRIPTS, launch, torchrun, under_unisono
-from unisono.actions.halt import EXIT_CODE
+from unisono.act.actions.halt import EXIT_CODE
 from unisono.records import DecisionRecord
-from unisono.runfile import read_run, scan
+from unisono.records.runfile import read_run, scan
 
 JOBS = Path(__file__).parent.parent / "jobs"
 BAD = 24

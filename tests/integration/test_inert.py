@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from launch import launch, torchrun
-from unisono.report.checkup import examine
-from unisono.runfile import read_run
+from unisono.records.runfile import read_run
+from unisono.show.analysis.checkup import examine
 
 JOB = Path(__file__).parent.parent / "jobs" / "inert.py"
 CASES = [

@@ -23,7 +23,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import invented_runs as invented
-from unisono.runfile import RunWriter
+from unisono.records.runfile import RunWriter
 
 folder, number, first, count, rank = Path(sys.argv[1]), *map(int, sys.argv[2:6])
 opposed = rank if rank >= 0 else None

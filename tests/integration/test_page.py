@@ -17,8 +17,8 @@ pytest.importorskip("playwright")
 from PIL import Image
 
 from unisono.records import FactsRecord, WorkerFacts
-from unisono.report.page.file import render
-from unisono.report.page.story import read_story
+from unisono.show.page.page_file import render
+from unisono.show.page.page_model import read_story
 
 pytestmark = needs_browser()
 

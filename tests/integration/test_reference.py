@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from launch import launch, torchrun
-from unisono.runfile import read_run
+from unisono.records.runfile import read_run
 
 JOB = Path(__file__).parent.parent / "jobs" / "reference.py"
 SHAPES = [

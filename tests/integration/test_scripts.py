@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from launch import SCRIPTS, launch, torchrun, under_unisono
-from unisono.report.checkup import examine
-from unisono.runfile import read_run
+from unisono.records.runfile import read_run
+from unisono.show.analysis.checkup import examine
 
 WORKERS = 2
 

@@ -13,9 +13,9 @@ from torch import nn
 
 import unisono
 from launch import launch, torchrun, under_unisono
-from unisono import rundir
-from unisono.runfile import read_run
-from unisono.sinks.sink import OpenSink, Sink
+from unisono.monitor import run_directory as rundir
+from unisono.records.runfile import read_run
+from unisono.show.sinks.sink import OpenSink, Sink
 
 JOB = Path(__file__).parents[1] / "jobs" / "duplicated.py"
 

@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 from launch import SCRIPTS, launch, torchrun
-from unisono.runfile import read_run
+from unisono.records.runfile import read_run
 from unisono.testing import run_script
 
 LOADER = SCRIPTS / "loader.py"

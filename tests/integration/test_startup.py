@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch import clean_environment
-from unisono.commands.run import STARTUP_DIR
+from unisono.cli.commands.run import STARTUP_DIR
 
 PYTHON = [sys.executable]
 UNISONO = [sys.executable, "-m", "unisono", "run"]
@@ -126,11 +126,11 @@ def test_a_broken_sitecustomize_is_reported_as_before(error):
 
 
 def with_fake_torch(install):
-    """A `torch` to import and a `unisono.autoattach` that says it was called; the rest of unisono is the real one."""
+    """A `torch` to import and an `autoattach` that says it was called; the rest of unisono is the real one."""
     write("fakes/torch/__init__.py", FAKE_TORCH)
     write("fakes/torch/half.py", "")
     write("fakes/fake_autoattach.py", install)
-    redirect = "import sys\nimport fake_autoattach\nsys.modules['unisono.autoattach'] = fake_autoattach\n"
+    redirect = "import sys\nimport fake_autoattach\nsys.modules['unisono.monitor.autoattach'] = fake_autoattach\n"
     write("fakes/sitecustomize.py", redirect)
     return str(Path("fakes").absolute())
 

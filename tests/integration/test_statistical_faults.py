@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from launch import launch, torchrun
-from unisono.lab.faults import STATISTICAL
-from unisono.report.checkup import examine
+from unisono.lab.faults.catalogue import STATISTICAL
+from unisono.show.analysis.checkup import examine
 
-JOB = Path(__file__).parents[2] / "src" / "unisono" / "lab" / "real_job.py"
+JOB = Path(__file__).parents[2] / "benchmarks" / "detection" / "real_job.py"
 WORKERS, SEEDS = 4, (0, 1)
 NAMES = (
     "gradient-x1.3",

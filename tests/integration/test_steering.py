@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch import SCRIPTS, launch, torchrun, under_unisono
-from unisono.runfile import read_run
+from unisono.records.runfile import read_run
 
 JOBS = Path(__file__).parent.parent / "jobs"
 FROM = 4

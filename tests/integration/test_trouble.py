@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch import launch, torchrun
-from unisono.runfile import read_run, scan
+from unisono.records.runfile import read_run, scan
 
 JOB = Path(__file__).parent.parent / "jobs" / "trouble.py"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from unisono.checkpoints import DiskShelf, Subject, capture, files
+from unisono.act.checkpoints import DiskShelf, Subject, capture, files
 
 LAYERS = 6
 

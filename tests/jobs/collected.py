@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from unisono import collecting
-from unisono.collecting import Collector, Fate
-from unisono.integrations.ddp import DDPWrapper
+from unisono.listen import read_timing as collecting
+from unisono.listen.models.ddp import DDPWrapper
+from unisono.listen.read_timing import Collector, Fate
 
 STEPS = 4
 IN_BUCKETS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.05}

@@ -11,7 +11,7 @@ from common import batch, digest, optimizer_for, process_group, wrapped
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.steering.meeting import Meeting
+from unisono.exchange.steering_collectives import Meeting
 from unisono.weightings import AgreementFilter
 
 STEPS, FATAL = 20, 6

@@ -14,8 +14,9 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.guarding import late_meeting, setting_up
-from unisono.guarding.council import Council
+from unisono.act.guard import device_round as late_meeting
+from unisono.exchange.guard_collectives import Council
+from unisono.monitor import guard_setup as setting_up
 from unisono.policy import Row
 
 STEPS, BAD = 30, 24

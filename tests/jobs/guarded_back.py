@@ -17,10 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import unisono
 from guarded import at, run_dir, scaled_gradients, state_print, told
-from unisono.actions import sending
-from unisono.checkpoints import DiskShelf, model_part
-from unisono.guarding import deeds
-from unisono.guarding.deeds import Deeds
+from unisono.act.actions import sending
+from unisono.act.checkpoints import DiskShelf, model_part
+from unisono.act.guard import executor as deeds
+from unisono.act.guard.executor import Deeds
 
 STEPS, BAD = 45, 37
 CHECKPOINTS = unisono.Checkpoints(every=10, keep=2, quiet=5)

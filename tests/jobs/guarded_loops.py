@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import unisono
 from guarded import at, run_dir, told
-from unisono.guarding import late_meeting, setting_up
+from unisono.act.guard import device_round as late_meeting
+from unisono.monitor import guard_setup as setting_up
 from unisono.weightings import AgreementFilter
 
 STEPS, BAD = 30, 25

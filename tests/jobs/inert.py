@@ -14,9 +14,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.exchange import Exchange
-from unisono.parcel import Parcel
-from unisono.probe import Probe
+from unisono.exchange.thread import Exchange
+from unisono.listen.gradient_reader import Probe
+from unisono.listen.handover import Parcel
 
 FIRED = {}
 

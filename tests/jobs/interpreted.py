@@ -4,10 +4,12 @@ import json
 
 import torch
 
-from unisono.fingerprints import _device, _exact
-from unisono.fingerprints._mixing import signed, splitmix64
-from unisono.sketch import Fold, launching, total_square, wrap
-from unisono.sketch.reading import Reading
+from unisono.sketch import Fold, total_square, wrap
+from unisono.sketch.fingerprint import device as _device
+from unisono.sketch.fingerprint import exact as _exact
+from unisono.sketch.fingerprint.mixing import signed, splitmix64
+from unisono.sketch.gpu import launching
+from unisono.sketch.model_sketch import Reading
 
 CPU = torch.device("cpu")
 launching.KINDS.add("cpu")

@@ -10,11 +10,11 @@ import torch.distributed as dist
 from common import process_group, say
 
 import unisono
-from unisono.guarding.assessor import Assessor
-from unisono.guarding.chronicle import Chronicle
-from unisono.guarding.council import Council
-from unisono.guarding.word import Word
-from unisono.policy import Decision
+from unisono.act.guard.decider import Assessor
+from unisono.act.guard.decision_log import Chronicle
+from unisono.act.guard.policy import Decision
+from unisono.exchange.guard_collectives import Council
+from unisono.exchange.guard_messages import Word
 
 USUAL = 30
 """Meetings from which the workers know what is usual."""

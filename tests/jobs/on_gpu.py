@@ -15,11 +15,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono import parcel, probe
-from unisono.ear import Ear
-from unisono.evidence.witness import Witness
-from unisono.report.checkup import examine
-from unisono.runfile import read_run
+from unisono.listen import gradient_reader as probe
+from unisono.listen import handover as parcel
+from unisono.listen.evidence.collector import Witness
+from unisono.listen.step_tracker import Ear
+from unisono.records.runfile import read_run
+from unisono.show.analysis.checkup import examine
 
 STEPS = 40
 IN_BUCKETS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.01}

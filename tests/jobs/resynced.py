@@ -21,8 +21,8 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from unisono.actions import sending
-from unisono.actions.resync import resync
+from unisono.act.actions import sending
+from unisono.act.actions.resync import resync
 
 WORKERS = 4
 BEFORE, AFTER = 3, 2

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.directions import Format
+from unisono.sketch.wire_format import Format
 
 WRAPPINGS = {
     "default": lambda model: DistributedDataParallel(model),

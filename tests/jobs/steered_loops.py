@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 import unisono
-from unisono import handshake
-from unisono.weighting_text import VARIABLE
+from unisono.act.weightings.spec import VARIABLE
+from unisono.exchange import same_request as handshake
 from unisono.weightings import AgreementFilter, Mean
 
 STEPS, FROM = 8, 4

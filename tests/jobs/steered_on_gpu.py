@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.steering.meeting import Meeting
+from unisono.exchange.steering_collectives import Meeting
 from unisono.weightings import AgreementFilter
 
 STEPS, FROM = 12, 4

@@ -12,7 +12,10 @@ from common import batch, digest, optimizer_for, process_group, say, wrapped
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono import exchange, mailbox, scribe, sidechannel
+from unisono.exchange import gloo_channel as sidechannel
+from unisono.exchange import store as mailbox
+from unisono.exchange import thread as exchange
+from unisono.measure import rank0 as scribe
 
 RUN = os.path.join(os.environ["RESULTS"], "run")
 

@@ -1,1 +1,1 @@
-"""Training jobs on this machine, honest or with a fault put into them."""
+"""Trials on this machine: faults on demand, the demo, what listening costs, what a weighting would have done."""

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from unisono.errors import UserError
+from unisono.common.errors import UserError
 
 
 def torchrun(workers: int, script: Path, *arguments: str) -> list[str]:

@@ -1,9 +1,9 @@
 """What unisono writes down: frozen records of plain numbers, one per line of a run file."""
 
-from unisono.records._decision import DecisionRecord
-from unisono.records._evidence import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
-from unisono.records._lines import RECORD_TYPES, Record, from_line, to_line
-from unisono.records._run import (
+from unisono.records.decision import DecisionRecord
+from unisono.records.evidence import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
+from unisono.records.lines import RECORD_TYPES, Record, from_line, to_line
+from unisono.records.run import (
     FORMAT,
     AttemptRecord,
     EndRecord,
@@ -17,7 +17,7 @@ from unisono.records._run import (
     Twins,
     WorkerFacts,
 )
-from unisono.records._steered import are_left_out, left_out
+from unisono.records.steered import are_left_out, left_out
 
 __all__ = [
     "FORMAT",

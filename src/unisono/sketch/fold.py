@@ -16,7 +16,7 @@ from torch import Tensor
 from unisono.sketch.length import check_length
 from unisono.sketch.native import Addresses, kernel_for, parts_for, writable_at
 from unisono.sketch.norm import Squares
-from unisono.sketch.plan import Choices, Plan, Rows
+from unisono.sketch.row_plan import Choices, Plan, Rows
 from unisono.sketch.sparse import fold_sparse
 
 

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unisono.sketch.plan import Choices
+from unisono.sketch.row_plan import Choices
 
 LIBRARY = Path(__file__).with_name("_fold.so")
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from unisono.sketch.plan import Plan
+from unisono.sketch.row_plan import Plan
 
 _BLOCK = 65_536
 

@@ -6,11 +6,11 @@ import math
 import pytest
 
 import invented_runs as invented
-from unisono.commands import demo as command
-from unisono.errors import UserError
-from unisono.lab import demo
-from unisono.report.checkup import examine
-from unisono.runfile import read_run
+from unisono.cli.commands import demo as command
+from unisono.common.errors import UserError
+from unisono.lab.demo import demo
+from unisono.records.runfile import read_run
+from unisono.show.analysis.checkup import examine
 
 
 def told(folder, *acts, steps=100, loss=lambda step: 2.0):

@@ -1,0 +1,128 @@
+"""What has to be equal on all workers: parameters, buffers, and what optimizers remember."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.act.actions.optimizer_memory import packed, print_of, taken_over
+from unisono.common.layer_groups import canonical_name
+from unisono.listen.evidence.weight_prints import is_divided, is_sharded
+from unisono.sketch.fingerprint import fingerprint, hash_of
+
+KINDS = ("parameters", "buffers", "optimizers")
+_NOT_COMPARED = frozenset({"params", "param_names", "foreach", "fused", "capturable", "differentiable"})
+"""How a step is computed, not which step it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One optimizer's memory of one parameter, or where there is none, the settings of its groups."""
+
+    name: str
+    optimizer: Any
+    parameter: Tensor | None
+
+    def memory(self) -> Any:
+        if self.parameter is not None:
+            return self.optimizer.state.get(self.parameter, {})
+        return [_settings(group) for group in self.optimizer.param_groups]
+
+    def packed(self) -> Any:
+        return packed(self.memory())
+
+    def take_over(self, received: Any) -> None:
+        if self.parameter is None:
+            for group, settings in zip(self.optimizer.param_groups, received, strict=True):
+                device = group["params"][0].device if group["params"] else torch.device("cpu")
+                group.update(taken_over(_settings(group), settings, device))
+            return
+        own = self.optimizer.state[self.parameter]
+        new = taken_over(own, received, self.parameter.device)
+        own.clear()
+        own.update(new)
+        if not own:
+            # As before its first step.
+            del self.optimizer.state[self.parameter]
+
+
+class Inventory:
+    def __init__(self, module: nn.Module, optimizers: Sequence[Any], buffers: bool = True) -> None:
+        inner: Any = getattr(module, "_orig_mod", module)
+        # DDP makes these buffers equal with the next forward pass; until then they differ in every healthy run.
+        shared = isinstance(inner, DistributedDataParallel) and inner.broadcast_buffers
+        inner = inner.module if isinstance(inner, DistributedDataParallel) else inner
+        ignored = set(getattr(inner, "_ddp_params_and_buffers_to_ignore", ()))
+        self.parameters = _comparable(dict(inner.named_parameters()), ignored)
+        self.buffers = {} if shared or not buffers else _comparable(dict(inner.named_buffers()), ignored)
+        self.remembered = self._remembered(optimizers)
+        self.divided = any(is_divided(optimizer) for optimizer in optimizers if not is_sharded(optimizer))
+        """Workers may have shared out an optimizer's work by hand."""
+
+        self.device = next(iter(self.parameters.values())).device if self.parameters else torch.device("cpu")
+        self._optimizers = list(optimizers)
+
+    def _remembered(self, optimizers: Sequence[Any]) -> list[Remembered]:
+        name_of = {id(parameter): name for name, parameter in self.parameters.items()}
+        found = []
+        for optimizer in optimizers:
+            if is_sharded(optimizer):
+                continue
+            found.append(Remembered("settings", optimizer, None))
+            of_groups = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            # Another model's are none of this group's business.
+            found += [Remembered(name_of[id(p)], optimizer, p) for p in of_groups if id(p) in name_of]
+        return found
+
+    def names(self, kind: str) -> list[str]:
+        if kind == "optimizers":
+            return [f"optimizer: {_bare(each.name)}" for each in self.remembered]
+        return [_bare(name) for name in self.tensors(kind)]
+
+    def tensors(self, kind: str) -> dict[str, Tensor]:
+        return self.parameters if kind == "parameters" else self.buffers
+
+    def forms(self) -> list[int]:
+        """A number a kind: without the same form, workers cannot be compared."""
+        tensors = [
+            hash_of([(name, str(value.dtype), tuple(value.shape)) for name, value in self.tensors(kind).items()])
+            for kind in KINDS[:2]
+        ]
+        built = [(type(each).__qualname__, len(each.param_groups)) for each in self._optimizers]
+        return [*tensors, hash_of([*built, *self.names("optimizers")])]
+
+    def whole_prints(self) -> list[int | Tensor]:
+        """A number a kind. Many tensors at once: on a GPU each alone would take a dozen launches."""
+        memory = [each.memory() for each in self.remembered]
+        return [fingerprint(_values(self.parameters)), fingerprint(_values(self.buffers)), print_of(memory)]
+
+    def prints(self, kind: str) -> list[int | Tensor]:
+        """A number each."""
+        if kind == "optimizers":
+            return [print_of(each.memory()) for each in self.remembered]
+        return [fingerprint([value]) for value in _values(self.tensors(kind))]
+
+
+def _comparable(named: Mapping[str, Tensor], ignored: set[str]) -> dict[str, Tensor]:
+    return {name: value for name, value in named.items() if name not in ignored and _has_memory(value)}
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _bare(name: str) -> str:
+    return canonical_name(f"module.{name}")
+
+
+def _values(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    return [tensor.detach() for tensor in tensors.values()]
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in _NOT_COMPARED}

@@ -1,0 +1,1 @@
+"""Limits for the guard from a recorded run. Without torch."""

@@ -1,0 +1,58 @@
+"""After a restart: all workers go back to the newest healthy checkpoint that every one of them can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from unisono.act.checkpoints import DiskShelf, Snapshot, find_healthy, load, put_back
+from unisono.act.guard.guarded_state import Holdings
+from unisono.common.terminal import short
+from unisono.exchange.guard_collectives import Council
+
+WHOLE_STEP = "whole_step"
+
+
+class Restoring:
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        replica: str,
+        council: Council,
+        shelf: DiskShelf,
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder, self._rank, self._replica, self._council = folder, rank, replica, council
+        self._shelf, self._say = shelf, say
+
+    def restore(self, holdings: Holdings) -> int | None:
+        if not holdings.optimizers:
+            raise ValueError(
+                "A checkpoint holds the optimizer's state, too. Found no optimizer. Write: unisono.attach(model, "
+                "optimizer, guard=...)"
+            )
+        readable = find_healthy(self._folder, self._rank, [self._replica], self._council.world)
+        step = self._council.choose(readable)
+        if self._council.is_first:
+            found = "no healthy checkpoint" if step is None else f"going on after step {step:,}, from the checkpoint"
+            self._say(f"{found} in {short(self._folder)}")
+        if step is not None:
+            snapshot = load(self._folder, step, self._rank, [self._replica], self._council.world)
+            put_back(holdings.subject(), _without_scaler(snapshot, holdings))
+            self._shelf.adopt(step)
+            if not snapshot.own.get(WHOLE_STEP) and self._council.is_first:
+                self._say(
+                    f"the checkpoint is of the moment after the optimizer's step {step}: what your loop does after "
+                    "that, such as scheduler.step(), is still to be done. End each step with monitor.step() to have "
+                    "whole ones"
+                )
+        return step
+
+
+def _without_scaler(snapshot: Snapshot, holdings: Holdings) -> Snapshot:
+    """A scaler is met when it scales its first loss: it is given its state then."""
+    if holdings.scaler is None:
+        holdings.scaler_state = snapshot.replica["scaler"]
+        return Snapshot(snapshot.step, {**snapshot.replica, "scaler": None}, snapshot.own)
+    return snapshot

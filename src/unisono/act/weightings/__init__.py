@@ -1,0 +1,1 @@
+"""One weighting a file; the public names stand in `unisono.weightings`."""

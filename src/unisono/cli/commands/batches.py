@@ -1,0 +1,67 @@
+"""`unisono batches`: the batches that stood out, for data curation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from unisono.common.errors import UserError
+from unisono.records.runfile import read_run, scan
+from unisono.show.analysis.checkup import strict
+from unisono.show.analysis.unusual_batches import FAR_OFF, WINDOW, Standout, standouts
+
+INDICES_SHOWN = 6
+ROW = "{:>8}  {:>5}  {:<10}  {:>10}  {:>10}  {:>8}  {:>7}  {}"
+LEGEND = f"""
+off: standard deviations from the other workers' batches of the step and from the rank's own
+     last {WINDOW} steps, the smaller of the two; batches under {FAR_OFF:.0f} are not shown
+indices: of the dataset, where they are known"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "batches",
+        description="List the batches whose loss or gradient was far off, or not finite, for a look at the data.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's directory or its run.jsonl")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="how many at most (default: 20)")
+    parser.add_argument("--json", action="store_true", help="one JSON object, with all indices")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.top < 1:
+        raise UserError(f"`--top` should be from 1 up. Found `{args.top}`. Write: --top 20")
+    found = standouts((record for _, record in scan(args.run) if record is not None), args.top)
+    if not found:
+        read_run(args.run)  # says so when this is no run at all
+    if args.json:
+        print(json.dumps({"batches": [strict(asdict(one)) for one in found]}, indent=2, allow_nan=False))
+    else:
+        print(table(found) if found else "no batch stood out")
+    return 0
+
+
+def table(found: list[Standout]) -> str:
+    head = ROW.format("step", "rank", "what", "loss", "peers", "off", "samples", "indices")
+    return "\n".join([head, *map(_row, found), LEGEND])
+
+
+def _row(one: Standout) -> str:
+    off = f"{one.off:+.1f}" if one.off and math.isfinite(one.off) else "-"
+    samples = "-" if one.samples is None else one.samples
+    numbers = (one.step, one.rank, one.what, _number(one.loss), _number(one.peers), off, samples)
+    return ROW.format(*numbers, _few(one))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _few(one: Standout) -> str:
+    """The first dataset indices."""
+    known = ["?" if index is None else str(index) for index in one.indices[:INDICES_SHOWN]]
+    more = len(one.indices) - INDICES_SHOWN
+    return " ".join([*known, f"and {more} more"] if more > 0 else known) or "-"

@@ -1,0 +1,1 @@
+"""What every stage may use: errors, terminal, schedules, names of layers, limits."""

@@ -1,0 +1,1 @@
+"""From records to findings: one fault, one leading finding. Without torch."""

@@ -1,0 +1,49 @@
+"""What the rules share that first learn what is usual in a run."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from unisono.diagnose.rules.shared.rule import Rule
+from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.records import AttemptRecord, StepRecord
+
+
+class Statistical(Rule):
+    """Passes on the steps that can be compared, and forgets what it learnt when they no longer can."""
+
+    forgets_at_jumps: ClassVar[bool] = True
+    """Whether a sudden change of the learning rate makes the past useless; it does not where workers are compared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forget()
+
+    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+        self.forget()
+
+    def on_step(self, record: StepRecord, scene: Scene) -> None:
+        """In a calm course, as most steps are, `hear` alone is the same."""
+        course = scene.course
+        if course.turned and (course.broken or self.forgets_at_jumps):
+            self.forget()
+        if course.usable:
+            self.hear(record, scene)
+
+    def forget(self) -> None:
+        raise NotImplementedError
+
+    def hear(self, record: StepRecord, scene: Scene) -> None:
+        raise NotImplementedError
+
+
+def new_batches(record: StepRecord) -> bool:
+    """Whether the workers' batches can be compared: somebody who repeats one batch differs from the others for ever.
+
+    Unknown batches count as new, except between two workers, where nothing else could tell.
+    """
+    return record.fresh if batches_known(record) else len(record.loss_W or record.norm_W) > 2
+
+
+def batches_known(record: StepRecord) -> bool:
+    return bool(record.compared or record.indexed)

@@ -1,0 +1,179 @@
+"""UN105: one worker's data stay different from those of the others."""
+
+from __future__ import annotations
+
+import math
+
+from unisono.diagnose.rules.shared.log_values import logs
+from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.statistical_rule import Statistical, batches_known, new_batches
+from unisono.diagnose.statistics import Peers, median
+from unisono.records import StepRecord
+
+LARGE_LOSS = math.log(1.1)
+"""From here on a worker's loss is a warning; below, a remark."""
+
+THINGS = {"loss": "loss", "samples": "batch size", "length": "sample length", "padding": "share of padding"}
+EARLY, MATTERS = 16, 0.05
+"""A gap is worth a warning from this share of the median of the first losses on."""
+
+EVERY = 8
+"""Steps from one look at an alarm to the next."""
+
+LEAST = {"loss": 0.02, "samples": 0.05, "length": 0.05, "padding": 0.02}
+"""Smaller differences (of logarithms; of shares for padding) are not worth a word, however persistent."""
+
+
+class UnevenShards(Statistical):
+    """One worker's data differ from the others'"""
+
+    code, slug, severity = "UN105", "uneven-shards", "warning"
+    pattern = "Batch Uniformity; easy data on one node"
+    source = "loss dispersion manual, sections 3.2 and 3.3"
+    meaning = (
+        "Shards of well-shuffled data are alike, so each worker has the highest or lowest loss as often as any other. "
+        "The worker named has not: its loss (or its batch size, sample length or share of padding) has stayed to one "
+        "side of the others' for many steps. At every step bets are made that a worker stays apart; if workers were "
+        "interchangeable, the chance that any of them ever wins enough for an alarm would be 1 in 100,000 for a whole "
+        "run (docs/detection.md). Every worker counts the same in the average of the gradients, so unequal "
+        "shards also shift what is learnt. A remark if the loss is off by less than 10 %, or if the workers' batches "
+        "are unknown: somebody who repeats one batch on purpose differs from the others for ever."
+    )
+    needs = "two or more workers with positive losses, and 32 steps of new batches"
+    causes = {
+        "different-data": "the worker's shard holds other data: wrong labels, another source, easier or harder samples",
+        "not-shuffled": "the data are split in their stored order, so each worker gets a part of its own kind",
+        "unequal-batches": "the worker's batches are larger or smaller than the others'",
+        "unequal-lengths": "the worker gets longer or shorter samples, or more padding, than the others",
+    }
+    remedies = {
+        "different-data": ("look at a few batches of this worker beside another's: inputs, labels, preprocessing",),
+        "not-shuffled": (
+            "shuffle before sharding: DistributedSampler(shuffle=True) and set_epoch in each epoch; or shuffle files",
+        ),
+        "unequal-batches": ("give every worker the same batch_size and use drop_last=True",),
+        "unequal-lengths": ("shuffle before sharding, or group by length across workers, not within one",),
+    }
+    explains = ("UN104", "UN408", "UN409", "UN410", "UN411", "UN501", "UN601")
+    forgets_at_jumps = False
+
+    def forget(self) -> None:
+        self._peers: dict[str, Peers] = {}
+        self._early: list[float] = []
+        self._steps = 0
+        self._alarmed = False
+
+    def hear(self, record: StepRecord, scene: Scene) -> None:
+        if not new_batches(record):
+            return
+        # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
+        unequal = scene.course.unequal
+        self._hear("loss", None if unequal else scene.course.log_loss_W, record.step)
+        if len(self._early) < EARLY and record.loss_mean is not None:
+            self._early.append(record.loss_mean)
+        if unequal or "samples" in self._peers:
+            self._hear("samples", logs(record.samples_W), record.step)
+        if record.length_W or record.padding_W:
+            self._hear("length", logs(record.length_W), record.step)
+            self._hear("padding", _all(record.padding_W), record.step)
+        self._steps += 1
+        all_peers = self._peers.values()
+        was_alarmed, self._alarmed = self._alarmed, True in [peers.alarmed for peers in all_peers]
+        if self._alarmed and was_alarmed and self._steps % EVERY:
+            return
+        apart = [name for name, peers in self._peers.items() if peers.apart()] if self._alarmed else []
+        if apart:
+            self._judge(record, scene, apart[0])
+        elif True in [peers.ready for peers in all_peers]:
+            self.passed(record.step)
+
+    def _hear(self, name: str, value_W: list[float] | None, step: int) -> None:
+        if value_W is None:
+            return
+        peers = self._peers.get(name)
+        if peers is None or peers.workers != len(value_W):
+            peers = self._peers[name] = Peers(len(value_W), LEAST[name], sudden=False)
+        peers.add(value_W, step)
+
+    @property
+    def suspicious(self) -> bool:
+        return "loss" in self._peers and self._peers["loss"].suspicious
+
+    def _judge(self, record: StepRecord, scene: Scene, name: str) -> None:
+        peers = self._peers[name]
+        outliers = peers.outliers()
+        if outliers:
+            self._accuse(record, scene, name, outliers)
+            return
+        levels = {worker: peers.level(worker) for worker in peers.apart()}
+        # Workers on the other side may only seem apart, because the worst one moves the median they are held against.
+        worst = max(levels.values(), key=abs)
+        group = [worker for worker, level in levels.items() if level * worst > 0]
+        if len(group) > 1:
+            self._remark(record, scene, name, group, worst)
+
+    def _accuse(self, record: StepRecord, scene: Scene, name: str, workers: list[int]) -> None:
+        peers = self._peers[name]
+        level, pair = max((peers.level(worker) for worker in workers), key=abs), peers.workers == 2
+        large = name == "loss" and abs(level) >= LARGE_LOSS and batches_known(record) and self._matters(record, level)
+        evidence = _evidence(name, level)
+        if pair:
+            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+        self.report(
+            record.step,
+            scene,
+            why=_undecidable(scene, name) if pair else f"{spoken(scene.ranks(workers))}'s {_usually(name, level)}",
+            causes=_causes(name, one=len(workers) == 1),
+            workers=() if pair else workers,
+            severity="warning" if large else "info",
+            evidence=evidence,
+            since=min(map(peers.since, workers)),
+        )
+
+    def _matters(self, record: StepRecord, level: float) -> bool:
+        """Where all losses are near zero their ratio means little: the gap is held against the first losses."""
+        gap = abs(1 - math.exp(-abs(level))) * (record.loss_mean or 0.0)
+        return bool(self._early) and gap >= MATTERS * median(self._early)
+
+    def _remark(self, record: StepRecord, scene: Scene, name: str, group: list[int], level: float) -> None:
+        self.report(
+            record.step,
+            scene,
+            why=f"the {THINGS[name]} of {spoken(scene.ranks(group))} stays apart from that of the others",
+            causes=_causes(name, one=False),
+            severity="info",
+            evidence=_evidence(name, level),
+        )
+
+
+def _all(value_W: tuple[float | None, ...]) -> list[float] | None:
+    known = [value for value in value_W if value is not None]
+    return known if len(known) == len(value_W) > 1 else None
+
+
+def _evidence(name: str, level: float) -> dict[str, float | int | str]:
+    if name == "padding":
+        return {"padding_minus_others": round(level, 4)}
+    return {f"{name}_to_others": round(math.exp(level), 4)}
+
+
+def _usually(name: str, level: float) -> str:
+    if name == "padding":
+        return f"share of padding usually differs by {level:+.2f} from the median of the others"
+    return f"{THINGS[name]} is usually {math.exp(level):.3g} times the median of the others"
+
+
+def _undecidable(scene: Scene, name: str) -> str:
+    ranks = spoken(scene.ranks((0, 1)))
+    return (
+        f"the {THINGS[name]} of {ranks} differs, always in the same sense; undecidable which one is wrong: exchange "
+        "their shards, and see whether the difference moves"
+    )
+
+
+def _causes(name: str, one: bool) -> dict[str, float]:
+    if name == "samples":
+        return {"unequal-batches": 0.9}
+    if name in ("length", "padding"):
+        return {"unequal-lengths": 0.8}
+    return {"different-data": 0.7, "not-shuffled": 0.4} if one else {"not-shuffled": 0.6, "different-data": 0.4}

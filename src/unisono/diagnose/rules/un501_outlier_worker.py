@@ -1,0 +1,148 @@
+"""UN501: one worker's gradients stay apart from those of the others, although its loss does not."""
+
+from __future__ import annotations
+
+import math
+
+from unisono.diagnose.rules.shared.gradient_outliers import Apart, Gradients
+from unisono.diagnose.rules.shared.layer_profile import Place
+from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.statistical_rule import Statistical, batches_known, new_batches
+from unisono.records import StepRecord
+
+LARGE_NORM = math.log(1.5)
+LARGE_COSINE = 0.2
+EVERY = 8
+"""Readings from one look at an alarm to the next."""
+
+
+class OutlierWorker(Statistical):
+    """One worker's gradients differ from the others'"""
+
+    code, slug, severity = "UN501", "outlier-worker", "critical"
+    pattern = "Hardware Fault Detection"
+    source = "direction consistency manual, section 4; global gradient norm manual, section 3"
+    meaning = (
+        "Workers that draw their data alike are interchangeable: each of them has the largest or smallest gradient as "
+        "often as any other. The worker named has not been: its gradient norm (for the loss it had), or the agreement "
+        "of its direction with the others', has stayed to one side, while its loss is like theirs. So it is probably "
+        "not the data that differ but what is computed from them. At every reading bets are made that a worker stays "
+        "apart; if workers were interchangeable, the chance that any of them ever wins enough for an alarm would be "
+        "1 in 100,000 for a whole run (docs/detection.md). A gradient of the wrong sign is told from directions summed "
+        "over 32 readings: the others agree, and this one points against them. With two workers nobody can say which "
+        "is wrong: swap their data or their devices, and see which of the two the difference follows. A large "
+        "difference is critical once it has lasted for 64 readings. The 50 steps after the learning rate has suddenly "
+        "risen are not judged."
+    )
+    correction = (
+        "The manual asks for low similarity with all other nodes. Low similarity is normal for small batches; what "
+        "counts is that one worker is persistently lower than the others. A throttled GPU computes the same numbers "
+        "later: that is UN503."
+    )
+    needs = "two or more workers with equal batch sizes, and 32 readings of new batches"
+    causes = {
+        "different-computation": "this worker computes something else: loss scale, accumulation, dropout, precision",
+        "faulty-device": "the device computes wrong numbers without an error (silent data corruption)",
+        "data-of-another-kind": "the worker's data are of another kind",
+    }
+    remedies = {
+        "faulty-device": (
+            "run the same batch on this device and on another one and compare the gradients; test or drain the host",
+        ),
+        "different-computation": (
+            "look for conditions on the rank, and for a loss that is scaled, divided or given another sign there",
+        ),
+        "data-of-another-kind": ("look at a few batches of this worker beside those of another one",),
+    }
+    explains = ("UN401", "UN406", "UN407", "UN411", "UN601")
+    forgets_at_jumps = False
+
+    def forget(self) -> None:
+        self._gradients = Gradients()
+        self._readings = 0
+        self._alarmed = False
+
+    @property
+    def suspicious(self) -> bool:
+        return self._gradients.suspicious
+
+    def hear(self, record: StepRecord, scene: Scene) -> None:
+        course = scene.course
+        if course.unequal or course.turmoil or not new_batches(record):
+            return
+        if not self._gradients.hear(record, course.log_loss_W):
+            return
+        self._readings += 1
+        was_alarmed, self._alarmed = self._alarmed, self._gradients.alarmed
+        if self._gradients.ready and not (self._alarmed and was_alarmed and self._readings % EVERY):
+            self._judge(record, scene)
+
+    def _judge(self, record: StepRecord, scene: Scene) -> None:
+        apart = self._gradients.apart() if self._alarmed else None
+        if apart is None:
+            self.passed(record.step)
+        elif not any(self._gradients.loss_is_off(worker, apart.since) for worker in apart.workers):
+            self._accuse(record, scene, apart)
+
+    def _accuse(self, record: StepRecord, scene: Scene, apart: Apart) -> None:
+        pair, known = len(record.norm_W) == 2, self._gradients.losses_known
+        place = self._gradients.place(apart)
+        certain = known and batches_known(record) and not pair and not _at_inputs(place)
+        certain = certain and self._gradients.is_confirmed(apart)
+        evidence = self._gradients.numbers(apart.workers[0])
+        if place is not None:
+            evidence["where"] = place.told(scene)
+        if pair:
+            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+        self.report(
+            record.step,
+            scene,
+            why=self._between_two(scene, apart) if pair else self._why(scene, apart, place),
+            causes=_causes(apart.sign, place, known),
+            workers=() if pair else apart.workers,
+            severity="critical" if certain and self._is_large(apart) else "warning",
+            evidence=evidence,
+            since=apart.since,
+        )
+
+    def _level(self, apart: Apart) -> float:
+        peers = self._gradients.norms if apart.sign == "norm" else self._gradients.cosines
+        return peers.level(apart.workers[0]) if peers is not None else math.nan
+
+    def _is_large(self, apart: Apart) -> bool:
+        if apart.sign == "opposed":
+            return True
+        level = self._level(apart)
+        return abs(level) > LARGE_NORM if apart.sign == "norm" else -level > LARGE_COSINE
+
+    def _why(self, scene: Scene, apart: Apart, place: Place | None) -> str:
+        loss = ", while its loss is like theirs" if self._gradients.losses_known else ""
+        where = f"; it differs {place.told(scene)}" if place is not None else ""
+        ranks, level = spoken(scene.ranks(apart.workers)), self._level(apart)
+        if apart.sign == "opposed":
+            return f"{ranks}'s direction points against the others'{loss}"
+        if apart.sign == "cosine":
+            return f"{ranks}'s direction agrees less with the others' (cosine {level:+.2f}){loss}"
+        return f"{ranks}'s gradient norm is usually {math.exp(level):.3g} times that of the others{loss}{where}"
+
+    def _between_two(self, scene: Scene, apart: Apart) -> str:
+        ratio = math.exp(self._level(apart))
+        return (
+            f"one gradient norm is usually {ratio:.3g} times the other; undecidable between "
+            f"{spoken(scene.ranks((0, 1)))} which is wrong"
+        )
+
+
+def _at_inputs(place: Place | None) -> bool:
+    """What differs most in the first layers comes in with the data."""
+    return place is not None and not place.even and place.most == 0
+
+
+def _causes(sign: str, place: Place | None, losses_known: bool) -> dict[str, float]:
+    if not losses_known:
+        return {"data-of-another-kind": 0.4, "different-computation": 0.4, "faulty-device": 0.3}
+    if _at_inputs(place):
+        return {"data-of-another-kind": 0.6, "faulty-device": 0.4, "different-computation": 0.3}
+    if sign == "opposed" or (place is not None and place.even):
+        return {"different-computation": 0.7, "faulty-device": 0.5}
+    return {"faulty-device": 0.6, "different-computation": 0.5}

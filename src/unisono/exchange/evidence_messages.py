@@ -1,0 +1,233 @@
+"""The listening thread's share of the evidence: hashes what the training thread took, and remembers what it said."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from unisono.exchange.epoch_coverage import Passes
+from unisono.exchange.sample_draws import Draws
+from unisono.exchange.store import Message
+from unisono.listen.evidence.batch_tracker import MASKS, Leaf, Pull
+from unisono.listen.evidence.rng_streams import consumed
+from unisono.listen.handover import Parcel
+from unisono.listen.messages import LocalSignal
+from unisono.sketch.fingerprint import digest, hash_of, rows
+
+REMEMBERED_BATCHES = 4_096
+REMEMBERED_AUDITS = 64
+REMEMBERED_STEPS, REMEMBERED_INDICES = 1_000, 1_024
+MOST_PASSES = 8
+FEWEST_VALUES = 4
+"""Inputs of fewer different numbers say too little about which batch they are."""
+
+MOST_DATASETS = 8
+COVERAGE_EVERY = 50
+CLOSELY_FOLLOWED = 8
+"""Passes over the data of which every one is told; later ones at most every `COVERAGE_EVERY` steps."""
+
+
+class Testimony:
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=REMEMBERED_BATCHES)
+        self._audits: deque[tuple[int, dict[str, int]]] = deque(maxlen=REMEMBERED_AUDITS)
+        self._indices: deque[tuple[int, array[int], float | None]] = deque(maxlen=REMEMBERED_STEPS)
+        self._told: Counter[str] = Counter()
+        self._passes: dict[int, Passes] = {}
+        self._evaluated: dict[int, Draws] = {}
+        self._step = self._last_told = -1
+
+    def take(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
+        """The rank's signal of the step, and what else it has to tell."""
+        statement, self._step = parcel.statement, parcel.step
+        messages = self._facts(parcel) + self._data(parcel)
+        if statement.streams:
+            messages.append(self._streams(parcel))
+        if statement.projections:
+            messages.append(self._projections(parcel))
+        return self._signal(parcel), messages
+
+    def last_words(self) -> list[Message]:
+        """What has been drawn since the last message about it."""
+        stories = [self._story(passes, self._step, complete=False) for passes in self._passes.values()]
+        return [story | {"key": f"{story['key']}/end"} for story in stories if story is not None]
+
+    def audit_of(self, step: int) -> Message | None:
+        """The fingerprints of single parameters after `step`, if they were taken and are not forgotten."""
+        prints = next((prints for at, prints in self._audits if at == step), None)
+        if prints is None:
+            return None
+        return {"kind": "audit", "key": f"audit/{step}", "step": step, "prints": prints}
+
+    def batch_of(self, step: int, rank: int) -> Message | None:
+        """What was read at `step`."""
+        for at, indices, loss in self._indices:
+            if at == step:
+                key = f"batch/{step}/{rank}"
+                known = list(indices)
+                return {"kind": "batch", "key": key, "step": step, "rank": rank, "loss": loss, "indices": known}
+        return None
+
+    def _signal(self, parcel: Parcel) -> LocalSignal:
+        statement = parcel.statement
+        prints = {name: int(parcel.print_of(value) or 0) for name, value in statement.weights.items()}
+        if prints:
+            self._audits.append((parcel.step, prints))
+        return replace(
+            parcel.signal(),
+            backwards=statement.backwards,
+            syncs=statement.syncs,
+            passes=statement.passes,
+            updates=statement.updates,
+            lr=statement.lr,
+            settings=statement.settings,
+            part=statement.part,
+            parts=statement.parts,
+            reduced=parcel.print_of(statement.reduced),
+            used=parcel.print_of(statement.used),
+            weights=hash_of(list(prints.values())) if prints else None,
+            state=parcel.print_of(statement.state),
+            buffers=parcel.print_of(statement.buffers),
+            start=parcel.print_of(statement.start),
+            weight_square=parcel.number_of(statement.weight_square),
+            **self._batch(statement.batches),
+        )
+
+    def _batch(self, pulls: Sequence[Pull]) -> dict[str, Any]:
+        """The step's samples in numbers that can be compared."""
+        # A batch may go through the model in pieces: what came from a loader counts, if anything did.
+        loaded = [pull for pull in pulls if pull.loader is not None] or pulls
+        known = [pull.indices for pull in loaded if pull.indices is not None]
+        leaves = [leaf for pull in loaded for leaf in pull.leaves]
+        sizes = [pull.samples for pull in loaded if pull.samples is not None]
+        values: dict[str, Any] = {"samples": sum(sizes) if sizes else None}
+        if known and len(known) == len(loaded):
+            values["indices"] = hash_of([index for indices in known for index in indices])
+        if leaves and _says_enough(leaves):
+            content = digest([leaf.numbers for leaf in leaves])
+            targets = [pull.leaves[-1] for pull in loaded if len(pull.leaves) > 1]
+            values |= {
+                "content": content,
+                "targets": digest([leaf.numbers for leaf in targets]) if targets else None,
+                "target_rows": min((_rows(leaf) for leaf in targets), default=0),
+                "fresh": content not in self._seen,
+                "length": _length(leaves),
+                "padding": _padding(leaves),
+            }
+            self._seen.append(content)
+        return values
+
+    def _facts(self, parcel: Parcel) -> list[Message]:
+        facts = dict(parcel.statement.facts)
+        if parcel.statement.initial is not None:
+            facts["initial"] = {"weights": f"{(parcel.print_of(parcel.statement.initial) or 0) % 2**64:016x}"}
+        return [self._told_again(fact_message(parcel.step, topic, content)) for topic, content in facts.items()]
+
+    def _told_again(self, message: Message) -> Message:
+        """Ranks may tell the same thing at different steps: messages of a topic are matched by their number."""
+        topic = message["topic"]
+        self._told[topic] += 1
+        return message | {"key": f"facts/{topic}/{self._told[topic]}"}
+
+    def _data(self, parcel: Parcel) -> list[Message]:
+        messages: list[Message] = []
+        drawn: list[int] = []
+        for pull in parcel.statement.evaluated:
+            self._evaluated_of(pull.dataset).add(pull.indices or ())
+        for pull in parcel.statement.batches:
+            if pull.loader is not None:
+                passes = self._passes_of(pull.loader)
+                messages += self._turn_over(passes, pull, parcel.step)
+                passes.add(pull.indices or [])
+                drawn += pull.indices or [] if pull.certain else []
+        if drawn:
+            kept = array("q", drawn[:REMEMBERED_INDICES])
+            self._indices.append((parcel.step, kept, parcel.number_of(parcel.loss)))
+        return messages + self._progress(parcel.step)
+
+    def _passes_of(self, loader: int) -> Passes:
+        """Of the newest loaders: a script may build one for every epoch."""
+        passes = self._passes.setdefault(loader, Passes(loader))
+        if len(self._passes) > MOST_PASSES:
+            del self._passes[min(self._passes)]
+        return passes
+
+    def _turn_over(self, passes: Passes, pull: Pull, step: int) -> list[Message]:
+        """A pass has ended and another begun."""
+        if not (pull.first or passes.epoch < 0):
+            return []
+        messages = [self._story(passes, step, complete=True)]
+        facts = passes.begin(pull.facts, pull.dataset)
+        if max(passes.epoch, passes.number) > CLOSELY_FOLLOWED and step - self._last_told < COVERAGE_EVERY:
+            return []
+        self._last_told = step
+        told = fact_message(step, "loader", facts) | {"key": f"facts/loader/{passes.number}/{passes.epoch}"}
+        return [message for message in messages if message is not None] + [told]
+
+    def _progress(self, step: int) -> list[Message]:
+        """Now and then what has been drawn so far: a pass may take days."""
+        if step == 0 or step % COVERAGE_EVERY:
+            return []
+        stories = [self._story(passes, step, complete=False) for passes in self._passes.values()]
+        return [story for story in stories if story is not None]
+
+    def _story(self, passes: Passes, step: int, complete: bool) -> Message | None:
+        return passes.message(step, complete, self._evaluated_of(passes.dataset))
+
+    def _evaluated_of(self, dataset: int) -> Draws:
+        """What was evaluated of a dataset; of a few of them."""
+        if len(self._evaluated) >= MOST_DATASETS and dataset not in self._evaluated:
+            return Draws()
+        return self._evaluated.setdefault(dataset, Draws())
+
+    def _streams(self, parcel: Parcel) -> Message:
+        drawn = {
+            f"{name} in {where}": state
+            for where, (before, after) in parcel.statement.streams.items()
+            for name, state in consumed(before, after).items()
+        }
+        return {"kind": "streams", "key": f"streams/{parcel.step}", "step": parcel.step, "drawn": drawn}
+
+    def _projections(self, parcel: Parcel) -> Message:
+        values = {name: _floats(numbers) for name, numbers in parcel.statement.projections.items()}
+        return {"kind": "detail", "key": f"detail/{parcel.step}", "step": parcel.step, "projections": values}
+
+
+def fact_message(step: int, topic: str, facts: dict[str, str]) -> Message:
+    return {"kind": "facts", "step": step, "topic": topic, "facts": facts}
+
+
+def _says_enough(leaves: Sequence[Leaf]) -> bool:
+    return sum(min(FEWEST_VALUES, rows(leaf.numbers)) for leaf in leaves) >= FEWEST_VALUES
+
+
+def _rows(leaf: Leaf) -> int:
+    complete = leaf.numbers.numel() == _product(leaf.shape)
+    return rows(leaf.numbers.reshape(leaf.shape) if complete and leaf.shape else leaf.numbers)
+
+
+def _length(leaves: Sequence[Leaf]) -> float | None:
+    """Of sequences of tokens: a table of whole numbers."""
+    tables = [leaf for leaf in leaves if len(leaf.shape) == 2 and not leaf.numbers.is_floating_point()]
+    return float(tables[0].shape[1]) if tables else None
+
+
+def _padding(leaves: Sequence[Leaf]) -> float | None:
+    masks = [leaf.numbers for leaf in leaves if leaf.name in MASKS]
+    return 1 - float(masks[0].ne(0).double().mean()) if masks else None
+
+
+def _floats(numbers: Any) -> list[float]:
+    return numbers.tolist() if isinstance(numbers, Tensor) else list(numbers)
+
+
+def _product(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

@@ -1,0 +1,123 @@
+"""Opens, uses and replaces side channels: one era after the other, never waiting for one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from torch import Tensor
+
+from unisono.exchange.gloo_channel import Payload, SideChannel
+
+MOST_HELD = 64
+PARTING = 1.0
+"""Seconds for which a connection that nobody waits for any more may end its last question to the store."""
+
+OpenChannel = Callable[[int, int, threading.Event], SideChannel]
+"""From era, first step, and whether it has been given up."""
+
+
+class Switchyard:
+    def __init__(self, open_channel: OpenChannel, complain: Callable[[str], None]) -> None:
+        self._open_channel, self._complain = open_channel, complain
+        self._channel: SideChannel | None = None
+        self._opening: _Opening | None = None
+        self._held: deque[Payload] = deque()
+        self.era = -1
+        self.broken = False
+
+    @property
+    def idle(self) -> bool:
+        return self._opening is None and (self._channel is None or self._channel.idle)
+
+    def begin(self, era: int, start: int) -> None:
+        """Leaves the current era for one that begins at step `start`."""
+        self.end()
+        self.era, self.broken = era, False
+        self._opening = _Opening(self._open_channel, era, start)
+
+    def send(self, payload: Payload) -> bool:
+        """Whether the payload is on its way or held until the channel has opened."""
+        if self._opening is not None:
+            return self._hold(payload, self._opening.begins_at)
+        if self._channel is None or payload.step < self._channel.start:
+            return False
+        self._channel.send(payload)
+        return True
+
+    def turn(self) -> list[tuple[int, Tensor | None]]:
+        """Steps whose directions have arrived, as packets. A channel that fails or stands still is given up."""
+        self._finish_opening()
+        if self._channel is None:
+            return []
+        try:
+            done = self._channel.poll()
+            stuck = self._channel.stuck()
+        except RuntimeError:
+            done, stuck = [], True
+        if stuck:
+            self.break_off()
+        return done
+
+    def break_off(self) -> None:
+        self.end()
+        self.broken = True
+
+    def end(self) -> None:
+        if self._channel is not None:
+            self._channel.end()
+        if self._opening is not None:
+            self._opening.give_up()
+        self._channel = None
+        self._opening = None
+        self._held.clear()
+
+    def _hold(self, payload: Payload, begins_at: int) -> bool:
+        if payload.step < begins_at:
+            return False
+        self._held.append(payload)
+        if len(self._held) > MOST_HELD:
+            self.break_off()
+        return not self.broken
+
+    def _finish_opening(self) -> None:
+        opening = self._opening
+        if opening is None or opening.is_alive():
+            return
+        self._opening = None
+        if opening.channel is None:
+            self._complain(
+                f"workers could not be connected ({opening.error}); going on without gradient directions. "
+                "Set GLOO_SOCKET_IFNAME to the network interface that joins your hosts"
+            )
+            self.broken = True
+            self._held.clear()
+            return
+        self._channel = opening.channel
+        while self._held:
+            self.send(self._held.popleft())
+
+
+class _Opening(threading.Thread):
+    """Connecting waits for all ranks, so it has a thread of its own."""
+
+    def __init__(self, open_channel: OpenChannel, era: int, start: int) -> None:
+        super().__init__(name="unisono-connect", daemon=True)
+        self.begins_at = start
+        self.channel: SideChannel | None = None
+        self.error: Exception | None = None
+        self._open_channel, self._era = open_channel, era
+        self._given_up = threading.Event()
+        self.start()
+
+    def give_up(self) -> None:
+        """A thread that comes back from torch while the interpreter ends would abort the process."""
+        self._given_up.set()
+        self.join(PARTING)
+
+    def run(self) -> None:
+        try:
+            self.channel = self._open_channel(self._era, self.begins_at, self._given_up)
+        except Exception as error:
+            self.error = error

@@ -1,0 +1,198 @@
+"""The job's own store as a letter box: greetings, one small message per rank and step, and rank 0's announcements.
+
+Setting a key costs microseconds, cannot deadlock and cannot be mismatched. Messages go round a ring of keys, so the
+store's memory stays constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.distributed
+
+from unisono.common.limits import ALL_PAIRS_UP_TO
+from unisono.common.ranks_key import group_key
+from unisono.exchange.rank_step_bytes import pack, unpack
+from unisono.listen.listening_plan import Announcement
+from unisono.listen.messages import LocalSignal
+
+dist: Any = torch.distributed  # its stores are not in its annotations
+SLOTS = 64
+GREETING_PATIENCE = 10.0
+"""Seconds after which a rank that has not called `attach` is no longer waited for."""
+
+LETTERS_PER_SECOND = 5_000
+"""Of all ranks together, where there are more than 64; a store takes some ten times as many."""
+
+LONGEST_PACE = 1.0
+
+_HEADER = struct.Struct("<4sIqBQ")
+_MAGIC = b"uni2"
+_EMPTY = _HEADER.pack(_MAGIC, 0, -1, 0, 0)
+_lock = threading.Lock()
+_shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_spare: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    signals: list[LocalSignal]
+    messages: list[Message]
+    """Evidence that is not part of a step's signal."""
+
+
+class Stores:
+    """One monitor's part of the job's key-value store, over connections of our own: threads on one block each other.
+
+    Connections are few and kept. Each new one can hold the whole store up for seconds, while its server looks for the
+    caller's name. Keys are set apart by the group's ranks and by how many monitors that group has had.
+    """
+
+    def __init__(self, ranks: list[int], nth: int) -> None:
+        self._prefix = f"unisono/{group_key(ranks)}/{nth}"
+        # Held until the end, because rank 0 may host it and the script may let go of it before our last words.
+        self._base = dist.HashStore() if len(ranks) == 1 else dist.distributed_c10d._get_default_store()
+        self._alone = len(ranks) == 1
+
+    def for_messages(self) -> Any:
+        if self._alone:
+            return self._base
+        with _lock:
+            shared = _shared.get(self._base) or _shared.setdefault(self._base, self._connect())
+        return dist.PrefixStore(self._prefix, shared)
+
+    @contextmanager
+    def for_meeting(self) -> Iterator[Any]:
+        """For whoever waits on it: nobody else uses the connection meanwhile."""
+        with _lock:
+            spare = _spare.setdefault(self._base, [])
+            connection = spare.pop() if spare else None
+        connection = connection or self._connect()
+        yield dist.PrefixStore(self._prefix, connection)
+        spare.append(connection)
+
+    def let_go(self) -> None:
+        self._base = None
+
+    def _connect(self) -> Any:
+        connection = self._base.clone()
+        connection.set_timeout(timedelta(seconds=5))
+        return connection
+
+
+def pace(world: int) -> float:
+    """Seconds from one letter of a rank to its next, at least: one server answers all of them."""
+    return min(LONGEST_PACE, world / LETTERS_PER_SECOND) if world > ALL_PAIRS_UP_TO else 0.0
+
+
+def wait_for_greetings(store: Any, world: int, given_up: threading.Event) -> None:
+    """Returns when every rank has called `attach`. Waits, so it has no place on the listening thread."""
+    deadline = time.monotonic() + GREETING_PATIENCE
+    while not store.check(["everybody"]):
+        if given_up.wait(max(0.02, pace(world))) or time.monotonic() > deadline:
+            raise TimeoutError("not every rank has called attach")
+
+
+class Mailbox:
+    def __init__(self, open_store: Callable[[], Any], rank: int, world: int) -> None:
+        self._open_store, self.rank, self._world = open_store, rank, world
+        self.sent = 0
+        self._read = [0] * world
+        self._announced = 0
+        self.pace = pace(world)
+        self._came, self._everybody = 0, False
+        self._coming: set[int] = set()
+        """Numbers that were taken by ranks whose greetings have not been read."""
+
+        self._greetings: dict[int, dict[str, Any]] = {}
+        self.left: set[int] = set()
+        """Ranks that have sent their last message."""
+
+    @functools.cached_property
+    def _store(self) -> Any:
+        """Opened by the first who needs it, the listening thread: connecting may take seconds."""
+        return self._open_store()
+
+    def greet(self, facts: dict[str, Any]) -> None:
+        """Comers are numbered, so that rank 0 need not ask for everybody to learn who is new."""
+        self._store.multi_set([f"m/{self.rank}/{slot}" for slot in range(SLOTS)], [_EMPTY] * SLOTS)
+        number = self._store.add("came", 1)
+        self._store.set(f"came/{number}", json.dumps([self.rank, facts]))
+
+    def greetings(self) -> dict[int, dict[str, Any]]:
+        """Facts of the ranks that have called `attach` so far. For rank 0."""
+        came = self._store.add("came", 0)
+        self._coming.update(range(self._came + 1, came + 1))
+        self._came = came
+        for number, greeting in self._fresh_greetings():
+            rank, facts = json.loads(greeting)
+            self._greetings[rank] = facts
+            self._coming.discard(number)
+        if len(self._greetings) == self._world and not self._everybody:
+            self._store.set("everybody", "")
+            self._everybody = True
+        return self._greetings
+
+    def _fresh_greetings(self) -> list[tuple[int, bytes]]:
+        """Somebody may have taken a number and not written its greeting yet, or never."""
+        numbers = sorted(self._coming)
+        if numbers and not self._store.check([f"came/{number}" for number in numbers]):
+            numbers = [number for number in numbers if self._store.check([f"came/{number}"])]
+        texts = self._store.multi_get([f"came/{number}" for number in numbers]) if numbers else []
+        return list(zip(numbers, texts, strict=True))
+
+    def publish_run(self, facts: dict[str, Any]) -> None:
+        self._store.set("run", json.dumps(facts))
+
+    def run_facts(self) -> dict[str, Any] | None:
+        facts: dict[str, Any] | None = json.loads(self._store.get("run")) if self._store.check(["run"]) else None
+        return facts
+
+    def send(self, signals: Iterable[LocalSignal], messages: Sequence[Message] = (), last: bool = False) -> None:
+        body = b"".join(map(pack, signals))
+        header = _HEADER.pack(_MAGIC, self._world, self.sent, last, len(body))
+        told = json.dumps(messages).encode() if messages else b""
+        self._store.set(f"m/{self.rank}/{self.sent % SLOTS}", header + body + told)
+        self.sent += 1
+
+    def collect(self, ranks: list[int]) -> tuple[dict[int, Letter], int]:
+        """New letters of `ranks`, one each, and how many were overwritten before they were read."""
+        letters = self._store.multi_get([f"m/{rank}/{self._read[rank] % SLOTS}" for rank in ranks])
+        fresh: dict[int, Letter] = {}
+        lost = 0
+        for rank, letter in zip(ranks, letters, strict=True):
+            magic, world, number, last, size = _HEADER.unpack_from(letter)
+            if magic != _MAGIC or number < self._read[rank] or world != self._world:
+                continue
+            lost += number - self._read[rank]
+            self._read[rank] = number + 1
+            body, told = letter[_HEADER.size : _HEADER.size + size], letter[_HEADER.size + size :]
+            fresh[rank] = Letter(list(unpack(body)), json.loads(told) if told else [])
+            if last:
+                self.left.add(rank)
+        return fresh, lost
+
+    def announce(self, announcement: Announcement) -> None:
+        self._store.set(f"plan/{self._announced}", json.dumps(asdict(announcement)))
+        self._announced += 1
+
+    def announcements(self) -> list[Announcement]:
+        """What rank 0 has announced since the last call."""
+        news = []
+        while self._store.check([f"plan/{self._announced}"]):
+            news.append(Announcement(**json.loads(self._store.get(f"plan/{self._announced}"))))
+            self._announced += 1
+        return news

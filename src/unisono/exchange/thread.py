@@ -1,0 +1,250 @@
+"""The listening thread of one rank: the only place where ranks meet.
+
+Small numbers go through the job's store, sketches through a gloo group of our own. The training thread drops a parcel
+and goes on; nothing here can make it wait. Troubles degrade to what this rank knows alone, and are retried.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from unisono.exchange.evidence_messages import Testimony
+from unisono.exchange.gloo_channel import Payload
+from unisono.exchange.reconnect import Switchyard
+from unisono.exchange.store import Mailbox, Message
+from unisono.listen.handover import Parcel
+from unisono.listen.listening_plan import Announcement, Plan
+from unisono.listen.messages import LocalSignal
+from unisono.sketch.wire_format import Format
+
+TURN, UNHURRIED = 0.02, 0.1
+"""Seconds from turn to turn, with gradients on their way and without: each takes Python's lock from training."""
+
+HURRY = 8
+"""Steps that may wait for the next turn: fewer than there are buffers for readings in a model with such short steps."""
+
+UNASKED = 0.25
+"""Seconds between looks at the store while nothing is under way."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds after a failure, twice as long after each further one."""
+
+SIGN_OF_LIFE = 1.0
+"""Seconds after which a rank posts an empty letter."""
+
+LONGEST_QUEUE, LONGEST_OUTBOX = 256, 1_000
+FAREWELL = 6.0
+"""Seconds for what is still on its way at the end; longer than the 5 s that a name server may hold the store up."""
+
+
+class Root(Protocol):
+    """What rank 0 does beside the others' work."""
+
+    def turn(self, exchange: Exchange) -> None: ...
+    def gathered(self, step: int, packets_WP: Tensor) -> bool:
+        """Whether all ranks spoke of the same step."""
+
+    def awaits(self, step: int) -> None: ...
+    def directions_lost(self) -> None: ...
+    def farewell(self, exchange: Exchange, deadline: float) -> None: ...
+
+
+class Exchange:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        switchyard: Switchyard,
+        plan: Plan,
+        layout: Format,
+        facts: dict[str, Any],
+        run_facts: dict[str, Any] | None,
+        keep: Callable[[LocalSignal], None],
+        complain: Callable[[str], None],
+        root: Root | None,
+        leave_ring: Callable[[], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self.mailbox, self.switchyard, self.plan = mailbox, switchyard, plan
+        self.complain = complain
+        self.lost = 0
+        self.newest = -1
+        """The last step this rank has finished."""
+
+        self.run_facts = run_facts
+        """Where the run is written; rank 0 tells the others."""
+
+        self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
+        self._leave_ring, self._finished = leave_ring, finished
+        self._testimony, self._patience = Testimony(), FAREWELL
+        self._queue: deque[Parcel] = deque()
+        self._outbox: deque[LocalSignal] = deque(maxlen=LONGEST_OUTBOX)
+        self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
+        self._posted = self._looked = self._asked = 0.0
+        self._greeted = False
+        self._pause = FIRST_PAUSE
+        self._closing, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, parcel: Parcel) -> None:
+        """Called on the training thread."""
+        self.newest = parcel.step
+        if len(self._queue) >= LONGEST_QUEUE:
+            self.lost += 1
+            parcel.discard()
+            return
+        self._queue.append(parcel)
+        if len(self._queue) == HURRY:
+            self._wake.set()
+
+    def leave(self, patience: float = FAREWELL) -> None:
+        """Lets the thread say goodbye, without waiting for it."""
+        self._patience = patience
+        self._closing.set()
+        self._wake.set()
+
+    def close(self, patience: float = FAREWELL) -> None:
+        """Says goodbye and waits for the thread, a few seconds at most."""
+        self.leave(patience)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2 * patience)
+
+    def _run(self) -> None:
+        while not self._ends_while_resting():
+            self._try(self._turn)
+        self._try(self._farewell)
+        self._try(self._finished)
+
+    def _ends_while_resting(self) -> bool:
+        busy = self._queue or not self.switchyard.idle or self.plan.hears(self.newest + 1)
+        self._wake.wait(TURN if busy else UNHURRIED)
+        self._wake.clear()
+        return self._closing.is_set()
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+            self._pause = FIRST_PAUSE
+        except Exception as error:
+            self.complain(f"the side channel failed ({type(error).__name__}: {error}); training is not affected")
+            # A store that is gone stays gone, and torch writes a page about each try.
+            self._closing.wait(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _turn(self) -> None:
+        self._open_parcels()
+        self._greet()
+        if self._post() or self._nothing_for_long():
+            self._hear_announcements()
+            self._looked = time.monotonic()
+        self.exchange_directions()
+        if self._root is not None:
+            self._root.turn(self)
+
+    def _nothing_for_long(self) -> bool:
+        return time.monotonic() - self._looked > max(UNASKED, self.mailbox.pace)
+
+    def _greet(self) -> None:
+        if not self._greeted:
+            self.mailbox.greet(self._facts)
+            self._greeted = True
+            if self.run_facts is not None:
+                self.mailbox.publish_run(self.run_facts)
+        if self.run_facts is None and time.monotonic() - self._asked >= self.mailbox.pace:
+            self._asked = time.monotonic()
+            self.run_facts = self.mailbox.run_facts()
+
+    def _open_parcels(self) -> None:
+        while self._queue and self._queue[0].ready():
+            parcel = self._queue.popleft()
+            try:
+                signal, messages = self._testify(parcel)
+                self._keep(signal)
+                self._outbox.append(signal)
+                self._messages += messages
+                if parcel.due:
+                    self._send_directions(parcel, signal)
+            finally:
+                parcel.discard()
+
+    def _testify(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
+        """Evidence that cannot be read must not cost the step's own numbers."""
+        try:
+            return self._testimony.take(parcel)
+        except Exception as error:
+            self.complain(f"evidence could not be read ({type(error).__name__}: {error}); training is not affected")
+            return parcel.signal(), []
+
+    def _send_directions(self, parcel: Parcel, signal: LocalSignal) -> None:
+        body = None
+        if parcel.hearing is None:
+            self.lost += 1
+        else:
+            body = parcel.hearing.directions(self._layout, parcel.unscale()) if signal.nonfinite == 0 else None
+        # A rank that could not listen still takes its turn, or the others' gathers would never match again.
+        if self.switchyard.send(Payload(parcel.step, parcel.window, body)) and self._root is not None:
+            self._root.awaits(parcel.step)
+
+    def _post(self, last: bool = False) -> bool:
+        now = time.monotonic()
+        something = bool(self._outbox or self._messages) and now - self._posted >= self.mailbox.pace
+        posting = something or last or now - self._posted > SIGN_OF_LIFE
+        if posting:
+            self.mailbox.send(self._outbox, list(self._messages), last)
+            self._outbox.clear()
+            self._messages.clear()
+            self._posted = now
+        return posting
+
+    def _hear_announcements(self) -> None:
+        for announcement in self.mailbox.announcements():
+            self.take(announcement)
+
+    def take(self, announcement: Announcement) -> None:
+        self.plan.apply(announcement)
+        if announcement.era is not None:
+            self.switchyard.begin(announcement.era, announcement.start)
+        if announcement.keep:
+            self._leave_ring()
+        self._messages += self._answers(announcement)
+
+    def _answers(self, announcement: Announcement) -> list[Message]:
+        """What this rank remembers of what it is asked for."""
+        answers = []
+        if announcement.audit_of is not None:
+            answers.append(self._testimony.audit_of(announcement.audit_of))
+        if announcement.batch_of is not None and announcement.worker == self.mailbox.rank:
+            answers.append(self._testimony.batch_of(announcement.batch_of, self._facts["rank"]))
+        return [answer for answer in answers if answer is not None]
+
+    def exchange_directions(self) -> None:
+        for step, packets_WP in self.switchyard.turn():
+            if self._root is not None and packets_WP is not None and not self._root.gathered(step, packets_WP):
+                self.switchyard.break_off()
+        if self.switchyard.broken and self._root is not None:
+            self._root.directions_lost()
+
+    def _farewell(self) -> None:
+        deadline = time.monotonic() + self._patience
+        self._open_parcels()
+        # The last steps may still be on their way from a GPU.
+        while self._queue and time.monotonic() < deadline:
+            time.sleep(TURN / 4)
+            self._open_parcels()
+        self._greet()
+        self._messages += self._testimony.last_words()
+        self._post(last=True)
+        if self._root is not None:
+            self._root.farewell(self, deadline)
+        while not self.switchyard.idle and time.monotonic() < deadline:
+            self.exchange_directions()
+            time.sleep(TURN / 4)
+        self.switchyard.end()

@@ -1,7 +1,0 @@
-"""Numbers that tell whether tensors are equal, and about how far apart they are where they are not."""
-
-from unisono.fingerprints._exact import fingerprint, fingerprints, prepare
-from unisono.fingerprints._mixing import splitmix64
-from unisono.fingerprints._samples import digest, hash_of, projections, rows, sample
-
-__all__ = ["digest", "fingerprint", "fingerprints", "hash_of", "prepare", "projections", "rows", "sample", "splitmix64"]

@@ -1,0 +1,1 @@
+"""`unisono demo`: the same training twice, healthy and with a fault."""

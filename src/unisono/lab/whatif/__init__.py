@@ -1,0 +1,1 @@
+"""What a weighting would have done in a recorded run. Nothing is trained."""

@@ -1,0 +1,1 @@
+"""One rank alone, on the training thread: its steps are followed, its gradients and evidence taken."""

@@ -1,0 +1,218 @@
+"""Collects one rank's exact evidence on the training thread: data, random streams, replicas, the optimizer's numbers.
+
+It listens beside the ear, which tells it when a step begins, which backward passes count, and when the step ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unisono.listen.evidence.batch_tracker import BatchWatch
+from unisono.listen.evidence.loader_facts import sampler_facts
+from unisono.listen.evidence.optimizer_coverage import Optimised, describe
+from unisono.listen.evidence.raw_evidence import Statement
+from unisono.listen.evidence.rng_streams import Snapshot, snapshot
+from unisono.listen.evidence.weight_prints import PARTS, Auditor, learning_rate, numbers_of
+from unisono.listen.listening_plan import Plan
+from unisono.listen.models.wrapper import Wrapper
+from unisono.listen.never_raise import guarded, shielded
+from unisono.listen.torch_patches import Listener
+from unisono.sketch.fingerprint import fingerprint, hash_of
+
+AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
+
+
+class Witness(Listener):
+    def __init__(
+        self,
+        wrapper: Wrapper,
+        auditor: Auditor,
+        device: torch.device,
+        plan: Plan,
+        complain: Callable[[str], None],
+        describe: Callable[[], dict[str, str]],
+        loader: Any = None,
+    ) -> None:
+        self.closed = False
+        self.pid = os.getpid()
+        self.spent = 0.0
+        self._forwards = self._forwards_before = 0
+        """Forward passes of the wrapped model with gradients, unless it is compiled; and before this step."""
+
+        self._wrapper, self._auditor, self._device, self._plan, self._complain = (
+            wrapper,
+            auditor,
+            device,
+            plan,
+            complain,
+        )
+        self._batches = BatchWatch()
+        self._loader, self._describe = loader, describe
+        self._optimised = Optimised(wrapper.named_parameters())
+        self._step = 0
+        self._due = self._audited = False
+        self._look_around = False
+        """Random streams and buffers are looked at, too."""
+
+        self._optimizer: Any = None
+        self._counted = False
+        self._before: Snapshot | None = None
+        self._initial: int | Tensor | None = None
+        self._look_at_start = False
+        """The last step was not synchronised: weights may since have been averaged by hand."""
+
+        self._began = self._asked_for_averager = self._averaged = False
+        self._passes = self._updates = 0
+        self._statement = Statement()
+
+    def capturing(self) -> bool:
+        return self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+    def failed(self, error: Exception) -> None:
+        self._complain(f"evidence could not be taken ({type(error).__name__}: {error}); training is not affected")
+
+    def step_is(self, step: int) -> None:
+        """The next step begins."""
+        self._step = step
+        self._forwards_before = self._forwards
+        self._due = self._plan.hears(step)
+        part, parts = self._plan.audit(step, self._auditor.parts) if self._due else (0, 0)
+        self._audited = self._due and not self._averaged and self._wrapper.promises_equality()
+        self._statement = Statement(part=part, parts=parts if self._audited else 0)
+        self._look_around = self._due and (parts == 1 or self._plan.reading(step) % PARTS == 0)
+        self._optimizer, self._counted = None, False
+
+    @guarded
+    def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
+        if not self._began:
+            self._began = True
+            self._statement.initial = self._auditor.all_weights()
+        if self._look_at_start and self._audited:
+            self._statement.start = self._auditor.all_weights()
+        self._look_at_start = False
+
+    @guarded
+    def loading_begins(self, iterator: Any) -> None:
+        # Starting a pass draws from the stream by itself.
+        wanted = self._look_around and getattr(iterator, "_num_yielded", 0) > 0
+        self._before = snapshot(self._device) if wanted else None
+
+    @guarded
+    def loaded(self, iterator: Any, data: Any, indices: list[int] | None) -> None:
+        self._compare_streams("loading")
+        self._batches.loaded(iterator, data, indices, self._due)
+
+    @guarded
+    def forward_begins(self, model: Any, inputs: Any) -> None:
+        if self._wrapper.is_model(model):
+            self._batches.forward_begins(inputs, self._due)
+            wanted = self._look_around and model.training and torch.is_grad_enabled()
+            self._before = snapshot(self._device) if wanted else None
+
+    @guarded
+    def forward_ended(self, model: Any) -> None:
+        if self._wrapper.is_model(model):
+            self._wrapper.forward_passed()
+            self._forwards += torch.is_grad_enabled()
+            self._compare_streams("forward")
+
+    def _compare_streams(self, where: str) -> None:
+        before, self._before = self._before, None
+        if before is not None and where not in self._statement.streams:
+            self._statement.streams[where] = before, snapshot(self._device)
+
+    @shielded
+    def backward_counted(self, synced: bool) -> None:
+        """The backward pass was ours."""
+        self._counted = True
+        self._batches.backward_ended()
+        self._passes += synced
+        if self._audited and synced:
+            self._statement.reduced = self._auditor.gradients(self._statement.part, self._statement.parts)
+
+    @guarded
+    def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
+        # One inside another, or one that follows when the step has ended, has no say.
+        first = self._counted and self._optimizer is None
+        if not self._optimised.owns(parameters, optimizer) or not first:
+            return
+        self._optimizer, statement = optimizer, self._statement
+        self._updates += 1
+        statement.lr = learning_rate(optimizer)
+        if self._due:
+            statement.settings = hash_of(numbers_of(optimizer))
+        if self._audited:
+            statement.used = self._auditor.gradients(statement.part, statement.parts)
+        if self._optimised.is_new(optimizer):
+            statement.facts["optimizer"] = describe(optimizer)
+
+    def statement(self, backwards: int, syncs: int) -> Statement:
+        """Of the step that ends now."""
+        statement = self._statement
+        statement.backwards, statement.syncs = backwards, syncs
+        if not self._wrapper.joins():
+            statement.passes, statement.updates = self._passes, self._updates
+        self._look_at_start = syncs == 0
+        self._complete(statement)
+        return statement
+
+    def past_the_wrapper(self) -> bool:
+        """No forward pass of the wrapped model has led to the backward passes of this step."""
+        return 0 < self._forwards == self._forwards_before
+
+    def forget(self, syncs: int) -> None:
+        """The last backward passes belonged to no step."""
+        self._passes -= syncs
+        self._batches.take()
+
+    @shielded
+    def _complete(self, statement: Statement) -> None:
+        statement.batches, statement.evaluated = self._batches.take()
+        self._optimised.look(statement.facts)
+        loader, self._loader = self._loader, None
+        if loader is not None and not self._batches.knows_a_loader:
+            statement.facts["loader"] = sampler_facts(loader)
+        if statement.syncs == 0 and not self._asked_for_averager:
+            self._asked_for_averager = True
+            self._averaged = averager_alive()
+            statement.facts["model"] = self._describe() | {"averager": "yes" if self._averaged else "no"}
+        if self._averaged:
+            statement.parts = 0
+        elif self._audited:
+            self._take_prints(statement)
+        if self._plan.detail(self._step):
+            statement.projections = self._auditor.projections()
+
+    def _take_prints(self, statement: Statement) -> None:
+        part, parts = statement.part, statement.parts
+        statement.weights, statement.weight_square = self._auditor.weights(part, parts)
+        if self._optimizer is not None:
+            statement.state = self._auditor.state(self._optimizer, part, parts)
+        buffers = self._wrapper.unshared_buffers() if self._look_around else []
+        if buffers:
+            statement.buffers = fingerprint(buffers)
+
+    def close(self) -> None:
+        self.closed = True
+        self._auditor.release()
+        self._optimised.release()
+        self._optimizer = None
+        self._batches = BatchWatch()
+        self._statement = Statement()
+
+
+def averager_alive() -> bool:
+    """Whether torch's model averaging is in use: workers then train apart by design. Slow, so asked for once."""
+    module: Any = sys.modules.get(AVERAGERS)
+    return module is not None and any(
+        # Not `isinstance`, which asks the objects themselves: some of them may not be asked.
+        issubclass(type(thing), module.ModelAverager)
+        for thing in gc.get_objects()
+    )

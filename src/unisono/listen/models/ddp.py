@@ -1,0 +1,127 @@
+"""DistributedDataParallel, watched through hooks on its parameters.
+
+A comm hook would see the same gradients, but takes DDP's only slot and changes its last bits when the world size is
+no power of two. Hooks on the parameters do neither.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.listen.models.wrapper import trainable
+from unisono.listen.read_timing import Fate
+
+_DONE: Any = 1
+
+
+class DDPWrapper:
+    def __init__(self, model: DistributedDataParallel) -> None:
+        # Weakly: the model must be free to go when the script lets go of it.
+        self._weak_model = weakref.ref(model)
+        self._facts = _describe(model)
+        self._decided: bool | None = None
+        self._prepared = False
+        self._joined = False
+        self._ranks = dist.get_process_group_ranks(model.process_group)
+
+    @property
+    def _model(self) -> DistributedDataParallel:
+        model = self._weak_model()
+        if model is None:
+            raise ReferenceError("the model is gone")
+        return model
+
+    def is_gone(self) -> bool:
+        """The script has let go of the wrapper: whatever it trains now is not synchronised."""
+        return self._weak_model() is None
+
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        ignored = getattr(self._model, "parameters_to_ignore", ())
+        kept = {id(parameter) for name, parameter in self._model.module.named_parameters() if name not in ignored}
+        return [(name, parameter) for name, parameter in trainable(self._model.module) if id(parameter) in kept]
+
+    def ranks(self) -> list[int]:
+        return self._ranks
+
+    def will_sync(self) -> bool:
+        if self.is_gone():
+            return False
+        # DDP decides in forward; `require_backward_grad_sync` may have been changed since.
+        return bool(self._model.require_forward_param_sync) if self._decided is None else self._decided
+
+    def forward_passed(self) -> None:
+        """A forward pass without gradients changes DDP's flag, but not what becomes of the one before."""
+        if torch.is_grad_enabled():
+            self._decided = bool(self._model.require_forward_param_sync)
+            self._prepared = self._prepared or self._model.require_forward_param_sync is True
+
+    def has_reduced(self) -> bool:
+        """By what DDP itself has noted, compiled or not: it waits for gradients after such a forward pass only."""
+        return self._prepared or (not self.is_gone() and self._model.require_forward_param_sync is True)
+
+    def reduced(self) -> None:
+        self._prepared = False
+        if not self.is_gone() and self._model.require_forward_param_sync is True:
+            # As true as before, but not the `True` that the next forward pass will write there.
+            self._model.require_forward_param_sync = _DONE
+
+    def joins(self) -> bool:
+        """Once is enough: from then on the workers no longer count their steps alike."""
+        self._joined = self._joined or (not self.is_gone() and self._joining())
+        return self._joined
+
+    def fate_of_gradients(self) -> Fate:
+        model = self._weak_model()
+        if model is None:
+            return Fate.STAY
+        # A static graph is reduced at the end of its first backward pass, in a callback that is queued before ours.
+        first = model.static_graph and not getattr(model, "_static_graph_delay_allreduce_enqueued", False)
+        delayed: Any = getattr(model, "_delay_all_reduce_params", None)
+        if first or delayed:
+            return Fate.UNCERTAIN
+        return Fate.REPLACED if model.gradient_as_bucket_view else Fate.STAY
+
+    def plain_mean(self) -> bool:
+        if self.is_gone():
+            return True
+        return not getattr(self._model, "_comm_hooks", ()) and not self._joining()
+
+    def is_model(self, module: object) -> bool:
+        return module is self._weak_model()
+
+    def promises_equality(self) -> bool:
+        if self.joins():
+            return False
+        hooks = [] if self.is_gone() else getattr(self._model, "_comm_hooks", ())
+        return not any("localSGD" in getattr(hook, "__name__", "") for hook, _ in hooks)
+
+    def unshared_buffers(self) -> list[Tensor]:
+        """Only where DDP was told not to broadcast them: otherwise it makes them equal in every forward pass."""
+        model = self._weak_model()
+        if model is None or model.broadcast_buffers:
+            return []
+        ignored = getattr(model, "parameters_to_ignore", ())
+        buffers = [buffer for name, buffer in model.module.named_buffers() if name not in ignored]
+        return [buffer.detach() for buffer in buffers if buffer.is_floating_point()]
+
+    def facts(self) -> dict[str, str]:
+        return self._facts | ({"wrapper": "gone"} if self.is_gone() else {})
+
+    def _joining(self) -> bool:
+        return bool(getattr(getattr(self._model, "_join_config", None), "enable", False))
+
+
+def _describe(model: DistributedDataParallel) -> dict[str, str]:
+    hooks = [getattr(hook, "__name__", type(hook).__name__) for hook, _ in getattr(model, "_comm_hooks", ())]
+    return {
+        "wrapper": type(model).__name__,
+        "broadcast buffers": "yes" if model.broadcast_buffers else "no",
+        "buffers": str(sum(1 for _ in model.module.buffers())),
+        "comm hook": ", ".join(hooks) or "none",
+    }

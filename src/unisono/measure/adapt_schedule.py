@@ -1,0 +1,102 @@
+"""Rank 0 plans ahead for all ranks: how often to listen, bursts after a suspicion, a new side channel, questions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from unisono.common.schedule import BURST
+from unisono.exchange.thread import Exchange
+from unisono.listen.listening_plan import AHEAD, Announcement, Budget
+from unisono.listen.messages import RollCall
+from unisono.measure.follow_up_questions import Inquiry
+from unisono.records import StepRecord, are_left_out
+
+SHORTEST_RETRY, LONGEST_RETRY = 2.0, 60.0
+FEWEST_STEPS_BETWEEN_INTERVALS = 512
+STEPS_BETWEEN_SUSPICIONS = 10 * BURST
+
+
+class Planner:
+    def __init__(self, note: Callable[..., None]) -> None:
+        self._note = note
+        self._budget = Budget()
+        self._inquiry = Inquiry()
+        self._last_step = -1
+        self._interval_set_at = -FEWEST_STEPS_BETWEEN_INTERVALS
+        self._processor = time.thread_time()
+        self._retry_at, self._retry_after = 0.0, SHORTEST_RETRY
+        self._lost = False
+        self._suspected_at = -STEPS_BETWEEN_SUSPICIONS
+
+    def after(self, roll: RollCall, record: StepRecord, exchange: Exchange, guarded: bool = False) -> None:
+        """A step has been written down."""
+        self._last_step = max(self._last_step, record.step)
+        signals = [signal for signal in roll.signal_W if signal is not None]
+        if not signals:
+            return
+        cost = max(signal.cost for signal in signals) + self._own_processor_time()
+        self._budget.observe(max(signal.seconds for signal in signals), cost, record.heard)
+        start = self._soon(exchange)
+        share = exchange.plan.budget(start + AHEAD)
+        if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
+            self._set_interval(start, share, exchange)
+        spoilt = [worker for worker, one in enumerate(roll.signal_W) if one is not None and not one.finite]
+        # What steering left out has been dealt with, and may go on for the whole run.
+        if spoilt and (guarded or not record.skipped) and not are_left_out(record, spoilt):
+            self.suspect(exchange)
+        for question in self._inquiry.about(record, start, guarded):
+            self._announce(question, exchange)
+
+    def look_closer(self, exchange: Exchange) -> None:
+        """A rule would like to hear more; not so often that listening costs more than its budget."""
+        if self._last_step - self._suspected_at >= STEPS_BETWEEN_SUSPICIONS:
+            self._suspected_at = self._last_step
+            self.suspect(exchange)
+
+    def suspect(self, exchange: Exchange, keep: bool = False) -> None:
+        """Listen closely for a while; on a finding every rank also keeps its last steps."""
+        start = self._soon(exchange)
+        if keep:
+            self._announce(Announcement(start=start, keep=True), exchange)
+        if not exchange.plan.in_burst(start):
+            self._announce(Announcement(start=start, end=start + BURST), exchange)
+
+    def directions_arrived(self) -> None:
+        self._retry_after = SHORTEST_RETRY
+        if self._lost:
+            self._lost = False
+            self._note("gradient directions are heard again", about="directions-back")
+
+    def reopen_directions(self, exchange: Exchange, all_present: bool) -> None:
+        yard, now = exchange.switchyard, time.monotonic()
+        if not yard.broken:
+            return
+        if self._retry_at == 0.0:
+            self._lost = True
+            self._note("gradient directions are lost for a while", about="directions-lost")
+            self._retry_at = now + self._retry_after
+            self._retry_after = min(LONGEST_RETRY, 2 * self._retry_after)
+        elif now >= self._retry_at and all_present:
+            self._retry_at = 0.0
+            self._announce(Announcement(start=self._soon(exchange), era=yard.era + 1), exchange)
+
+    def _own_processor_time(self) -> float:
+        """What this thread has used since the last step: on a CPU it is taken from training."""
+        before, self._processor = self._processor, time.thread_time()
+        return self._processor - before
+
+    def _set_interval(self, start: int, share: float, exchange: Exchange) -> None:
+        wanted = self._budget.interval(share, exchange.plan.longest_interval(start + AHEAD))
+        current = exchange.plan.interval(start + AHEAD)
+        # Small changes are not worth a new window of directions.
+        if not current / 2 <= wanted <= current * 2:
+            self._interval_set_at = start
+            self._announce(Announcement(start=start, interval=wanted), exchange)
+
+    def _soon(self, exchange: Exchange) -> int:
+        return max(self._last_step, exchange.newest) + self._budget.ahead()
+
+    def _announce(self, announcement: Announcement, exchange: Exchange) -> None:
+        exchange.mailbox.announce(announcement)
+        exchange.take(announcement)

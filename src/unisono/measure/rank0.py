@@ -1,0 +1,200 @@
+"""Rank 0's share of the listening thread: collects what the ranks say, measures, writes it down and plans ahead.
+
+W = workers, P = bytes of a packet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from unisono.exchange.gloo_channel import Payloads
+from unisono.exchange.store import GREETING_PATIENCE, Letter
+from unisono.exchange.thread import TURN, UNASKED, Exchange
+from unisono.listen.messages import RollCall
+from unisono.measure.adapt_schedule import Planner
+from unisono.measure.evidence_records import Assembly
+from unisono.measure.liveness import Attendance
+from unisono.measure.step_assembler import Rollbook
+from unisono.measure.step_record import Memory, measure
+from unisono.records import NoteRecord, Record
+from unisono.records.record_size_limit import shortened
+from unisono.sketch.wire_format import Format
+
+CHANGES = {
+    "missing": "ranks {ranks} give no sign of life, and nobody gets on with training",
+    "unheard": "ranks {ranks} have fallen silent; going on with the others",
+    "returned": "ranks {ranks} are heard again",
+}
+
+
+class TellsFindings(Protocol):
+    """Diagnosis while training runs."""
+
+    @property
+    def suspicious(self) -> bool: ...
+    def tell(self, last: bool = False) -> bool: ...
+    def skipped_by_guard(self, step: int) -> bool: ...
+
+
+class Scribe:
+    def __init__(
+        self,
+        ranks: list[int],
+        attempt: int,
+        layout: Format,
+        write: Callable[[Record], None],
+        met: Callable[[dict[int, dict[str, Any]]], None],
+        diagnosis: TellsFindings,
+        plain_mean: Callable[[], bool],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._ranks, self._world = ranks, len(ranks)
+        self.book = Rollbook(self._world)
+        self.last_step = -1
+        self._attempt, self._layout = attempt, layout
+        self._write, self._met, self._plain_mean, self._complain = write, met, plain_mean, complain
+        self._diagnosis = diagnosis
+        self._memory = Memory()
+        self._left_out: set[str] = set()
+        """Lists that did not fit into the run file."""
+
+        self._assembly = Assembly(self._world, attempt)
+        self._attendance = Attendance()
+        self._planner = Planner(self._note)
+        self._started = time.monotonic()
+        self._introduced = False
+        self._looked, self._seen_sent, self._greet_again = 0.0, 0, 0.0
+
+    def turn(self, exchange: Exchange) -> None:
+        self._greet(exchange)
+        if self._has_reason_to_look(exchange):
+            self._collect(exchange)
+        if self._introduced:
+            self._write_down(exchange)
+            self._watch_ranks(exchange)
+        all_present = len(self.book.expected) == self._world and not self.book.silent()
+        self._planner.reopen_directions(exchange, all_present)
+        if self._diagnosis.tell():
+            self._planner.suspect(exchange, keep=True)
+        elif self._diagnosis.suspicious:
+            self._planner.look_closer(exchange)
+
+    def _write_down(self, exchange: Exchange, everything: bool = False) -> None:
+        """Evidence first: what a step shows may be explained by it."""
+        for record in self._assembly.complete(self.book.expected.difference(self.book.silent()), everything):
+            self._write(record)
+        for roll in self.book.complete(self._plain_mean(), everything):
+            self._consider(roll, exchange)
+
+    def awaits(self, step: int) -> None:
+        self.book.await_directions(step)
+
+    def directions_lost(self) -> None:
+        self.book.lose_directions()
+
+    def gathered(self, step: int, packets_WP: Tensor) -> bool:
+        payloads = Payloads.from_packets(packets_WP)
+        if payloads is None:
+            return False
+        self.book.add_directions(step, self._layout.decode(payloads.body_WB, payloads.sent_W))
+        self._planner.directions_arrived()
+        return True
+
+    def farewell(self, exchange: Exchange, deadline: float) -> None:
+        while not self._all_left(exchange) and time.monotonic() < deadline:
+            self._greet(exchange)
+            self._collect(exchange)
+            exchange.exchange_directions()
+            time.sleep(TURN / 4)
+        self._introduce(exchange)
+        self._write_down(exchange, everything=True)
+        self._diagnosis.tell(last=True)
+        exchange.lost += self.book.late
+
+    def _has_reason_to_look(self, exchange: Exchange) -> bool:
+        """Each look at the store takes a tenth of a millisecond of processor time: not while nothing can be there."""
+        now, sent = time.monotonic(), exchange.mailbox.sent
+        if now - self._looked < exchange.mailbox.pace / 2:
+            return False
+        if self.book.open or sent != self._seen_sent or now - self._looked > UNASKED:
+            self._looked, self._seen_sent = now, sent
+            return True
+        return False
+
+    def _all_left(self, exchange: Exchange) -> bool:
+        return self._introduced and exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
+
+    def _greet(self, exchange: Exchange) -> None:
+        if len(self.book.expected) == self._world or time.monotonic() < self._greet_again:
+            return
+        # Who has not come within the first seconds is asked for now and then.
+        self._greet_again = time.monotonic() + (1.0 if self._introduced else 0.0)
+        for rank in exchange.mailbox.greetings():
+            self.book.greet(rank)
+        missing = sorted(set(range(self._world)).difference(self.book.expected))
+        if not missing:
+            if self._introduced:
+                self._note("all ranks are heard now", about="returned", ranks=self._named(range(self._world)))
+            self._introduce(exchange)
+        elif not self._introduced and time.monotonic() - self._started > GREETING_PATIENCE:
+            self._introduce(exchange)
+            others = list(self._named(sorted(self.book.expected)))
+            self._note(
+                f"ranks {list(self._named(missing))} are not heard: call attach on every rank. "
+                f"Going on with ranks {others} alone",
+                about="unheard",
+                ranks=self._named(missing),
+            )
+
+    def _introduce(self, exchange: Exchange) -> None:
+        if not self._introduced:
+            self._introduced = True
+            self._met(exchange.mailbox.greetings())
+
+    def _collect(self, exchange: Exchange) -> None:
+        ranks = sorted(self.book.expected)
+        while ranks:
+            fresh, lost = exchange.mailbox.collect(ranks)
+            exchange.lost += lost
+            for rank, letter in fresh.items():
+                self._take(rank, letter, exchange)
+            ranks = sorted(fresh)
+
+    def _take(self, rank: int, letter: Letter, exchange: Exchange) -> None:
+        for signal in letter.signals:
+            self.book.add_signal(rank, signal)
+        for message in letter.messages:
+            self._assembly.add(rank, message)
+        if rank in exchange.mailbox.left:
+            self._attendance.left(rank)
+        else:
+            self._attendance.heard(rank, max(self.last_step, exchange.newest))
+
+    def _consider(self, roll: RollCall, exchange: Exchange) -> None:
+        whole = measure(roll, self._memory, self._attempt, exchange.plan.in_burst(roll.step))
+        record, left_out = shortened(whole)
+        if not self._left_out.issuperset(left_out):
+            self._left_out.update(left_out)
+            names = ", ".join(left_out)
+            self._note(f"records of {self._world} workers are too long for the run file; left out of them: {names}")
+        self.last_step = max(self.last_step, roll.step)
+        self._write(record)
+        self._planner.after(roll, record, exchange, self._diagnosis.skipped_by_guard(roll.step))
+
+    def _watch_ranks(self, exchange: Exchange) -> None:
+        for change in self._attendance.changes(max(self.last_step, exchange.newest)):
+            ranks = self._named(change.workers)
+            self._note(CHANGES[change.about].format(ranks=ranks), about=change.about, ranks=ranks)
+
+    def _named(self, workers: Sequence[int]) -> tuple[int, ...]:
+        """By the numbers the launcher gave them: a group of some of the ranks counts its own from zero."""
+        return tuple(self._ranks[worker] for worker in workers)
+
+    def _note(self, text: str, about: str = "", ranks: tuple[int, ...] = ()) -> None:
+        self._complain(text)
+        step = self.last_step
+        self._write(NoteRecord(attempt=self._attempt, step=step, time=time.time(), text=text, about=about, ranks=ranks))

@@ -1,0 +1,1 @@
+"""Puts listening together: `unisono.attach`, the run that is recorded, the end of a process."""

@@ -1,0 +1,157 @@
+"""Checks what was asked for, on every worker alike, and puts a guard together."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.act.actions.halt import halt
+from unisono.act.checkpoints import DiskShelf, MemoryShelf, OwnShelf, Shelf, check_states
+from unisono.act.guard.decider import Assessor
+from unisono.act.guard.decision_log import Chronicle
+from unisono.act.guard.decision_round import Proceedings
+from unisono.act.guard.device_round import is_possible
+from unisono.act.guard.executor import Deeds
+from unisono.act.guard.guarded_state import Holdings
+from unisono.act.guard.hooks import Guardian
+from unisono.act.guard.options import VARIABLE, Guard, from_environment
+from unisono.act.guard.restart import Restoring
+from unisono.act.steering.comm_hook import steering_of
+from unisono.exchange.guard_collectives import Council
+from unisono.exchange.same_request import check_same
+from unisono.listen.models.wrapper import Wrapper
+from unisono.monitor.monitor import Monitor
+
+CHECKPOINTS = "checkpoints"
+_guardians: WeakKeyDictionary[nn.Module, Guardian] = WeakKeyDictionary()
+
+
+def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
+    """What `attach` was asked for, or else `unisono run --guard`; None: only listen."""
+    if options is not None and not isinstance(options, Guard):
+        raise TypeError(
+            f"`guard` should be made by unisono.guard. Found {type(options).__name__}. Write: guard=unisono.guard()"
+        )
+    states = list(state) if isinstance(state, list | tuple) else [state]
+    for one in states:
+        if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+            raise TypeError(
+                "`state` should hold objects with `state_dict` and `load_state_dict`, such as a scheduler or a "
+                f"sampler. Found {type(one).__name__}. Leave it out, or give it these two methods."
+            )
+    check_states(states)
+    options = options or from_environment(os.environ.get(VARIABLE))
+    if states and (options is None or not options.rollback):
+        raise ValueError(
+            "`state` belongs to the guard's checkpoints. Found it without them. Write: "
+            "guard=unisono.guard(rollback=True)"
+        )
+    return options, states
+
+
+def set_up(
+    model: nn.Module,
+    wrapper: Wrapper,
+    options: Guard,
+    optimizers: Sequence[Any],
+    states: Sequence[Any],
+    monitor: Monitor,
+) -> None:
+    """Waits for all workers: they guard the same way, or none does."""
+    inner = getattr(model, "_orig_mod", model)
+    if guardian_of(inner) is not None:
+        if not os.environ.get(VARIABLE):
+            raise ValueError("A model can be guarded once. Found one that is guarded already. Attach to it once.")
+        # `unisono run --guard` was quicker than the script's own `attach`.
+        monitor.reporter.complain("guarded already, as the command asks; what the script asks for is not used")
+        return
+    _refuse_what_cannot_be(inner)
+    ranks = wrapper.ranks()
+    holdings = Holdings(wrapper, inner, optimizers, states)
+    group = inner.process_group if isinstance(inner, DistributedDataParallel) and len(ranks) > 1 else None
+    council = Council(group, holdings.device)
+    if group is not None:
+        check_same("guard", _wanted(options, wrapper), council.rank, ranks)
+    run = council.tell({"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if council.is_first else None)
+    shelf, restoring = _checkpoints(options, run, council, ranks, monitor)
+    policy = options.policy()
+    deeds = Deeds(
+        council,
+        ranks,
+        holdings,
+        shelf,
+        1 if options.checkpoints is None else options.checkpoints.every,
+        policy.callbacks(),
+        lambda: halt(monitor.close, council.wait_for_all),
+        monitor.reporter.complain,
+    )
+    proceedings = Proceedings(
+        council,
+        holdings,
+        deeds,
+        Assessor(ranks, options, policy, lambda: monitor.findings),
+        Chronicle(run["attempt"]),
+        monitor.reporter,
+        may_be_late=options.leaves_it_to_the_device() and is_possible(council, holdings.device),
+    )
+    guardian = Guardian(wrapper, holdings, deeds, proceedings, restoring, steering_of(inner))
+    _guardians[inner] = guardian
+    monitor.guarded_by(guardian)
+    guardian.begin()
+
+
+def guardian_of(model: nn.Module) -> Guardian | None:
+    """Who guards it now. One whose monitor was closed has to go when all attach again."""
+    guardian = _guardians.get(model)
+    if guardian is not None and guardian.leaving:
+        guardian.release()
+    return None if guardian is None or guardian.released else guardian
+
+
+def _refuse_what_cannot_be(model: Any) -> None:
+    delayed = getattr(model, "_delay_all_reduce_all_params", False)
+    if delayed or getattr(model, "_use_python_reducer", False):
+        raise ValueError(
+            "The guard needs DistributedDataParallel to reduce gradients in backward by itself. Found "
+            f"{'delayed parameters' if delayed else 'compiled autograd, which reduces them in Python'}. "
+            "Do without that, or attach without `guard`."
+        )
+
+
+def _checkpoints(
+    options: Guard, run: dict[str, Any], council: Council, ranks: list[int], monitor: Monitor
+) -> tuple[Shelf | None, Restoring | None]:
+    wanted = options.checkpoints
+    if not options.rollback or wanted is None:
+        return None, None
+    if wanted.save is not None and wanted.load is not None:
+        return OwnShelf(wanted.save, wanted.load, wanted.keep, wanted.quiet), None
+    if wanted.where == "memory":
+        return MemoryShelf(wanted.keep, wanted.quiet), None
+    folder = Path(run["run_dir"], CHECKPOINTS)
+    first = council.first_with(zlib.crc32(gethostname().encode()))
+    replica, rank = f"replica-{ranks[first]}.pt", ranks[council.rank]
+    shelf = DiskShelf(
+        folder,
+        rank,
+        replica_writer=first == council.rank,
+        replica_name=replica,
+        keep=wanted.keep,
+        quiet=wanted.quiet,
+        world=council.world,
+        attempt=run["attempt"],
+        complain=monitor.reporter.complain,
+    )
+    return shelf, Restoring(folder, rank, replica, council, shelf, monitor.reporter.say)
+
+
+def _wanted(options: Guard, wrapper: Wrapper) -> str:
+    return f"{options.described()} {[name for name, _ in wrapper.named_parameters()]}"

@@ -1,0 +1,245 @@
+"""Wires one model's listening together: ear, exchange, scribe, run file, closing words."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import torch.distributed as dist
+
+from unisono.act.guard.hooks import Guardian
+from unisono.act.guard.reporter import Reporter
+from unisono.act.steering.steering import Steering
+from unisono.common.console import Console
+from unisono.exchange.gloo_channel import SideChannel
+from unisono.exchange.rank_facts import compared_model, compared_settings, own_facts
+from unisono.exchange.reconnect import Switchyard
+from unisono.exchange.store import Mailbox, Stores, wait_for_greetings
+from unisono.exchange.thread import FAREWELL, Exchange
+from unisono.listen import torch_patches as taps
+from unisono.listen.evidence.collector import Witness
+from unisono.listen.evidence.weight_prints import Auditor
+from unisono.listen.gradient_reader import Probe
+from unisono.listen.listening_plan import Plan
+from unisono.listen.messages import LocalSignal
+from unisono.listen.models.wrapper import Wrapper
+from unisono.listen.step_tracker import Ear
+from unisono.measure.rank0 import Scribe
+from unisono.monitor import exit_hooks as lastwords
+from unisono.monitor.live_diagnosis import LiveDiagnosis
+from unisono.monitor.run_recorder import RunLog, write_ring
+from unisono.monitor.settings import Settings
+from unisono.records import DecisionRecord, LocalStep
+from unisono.records.finding import Finding
+from unisono.show.sinks.feed import Feed
+
+RING = 1_000
+CRASH_PATIENCE = 0.5
+"""Seconds for others' last words when this rank has failed: its launcher waits to hear of it."""
+
+
+class Monitor:
+    """Listens to one model on this rank until it is closed. Also a context manager."""
+
+    def __init__(self, wrapper: Wrapper, settings: Settings, nth: int, steering: Steering | None = None) -> None:
+        first_step = settings.first_step
+        ranks = wrapper.ranks()
+        self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
+        self.world = len(ranks)
+        self.closed = False
+        self._steering = steering
+        self._guardian: Guardian | None = None
+        self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
+        self._ring: deque[LocalSignal] = deque(maxlen=RING)
+        self._probe = Probe(wrapper.named_parameters(), self.world)
+        if self._probe.trouble:
+            self._console.complain(
+                f"the GPU kernels do not run ({self._probe.trouble}); torch reads the gradients instead, more slowly. "
+                "Triton needs a C compiler and a folder to write to (TRITON_CACHE_DIR)"
+            )
+        self._global_rank = ranks[self.rank]
+        self._pid = os.getpid()
+        # The witness lets go of the user's loader after the first step; so do we.
+        self._settings = replace(settings, loader=None)
+        self._log = self._open_log(ranks) if self.rank == 0 else None
+        self._exchange = self._make_exchange(wrapper, Plan(settings.schedule, first_step), ranks, nth)
+        # One worker's gradient is the mean of all.
+        share = self._probe.share_of(self.rank, self.world) if self.world > 1 else None
+        plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
+        auditor = Auditor(self._probe.names, self._probe.parameters)
+        self._witness = Witness(
+            wrapper,
+            auditor,
+            self._probe.device,
+            plan,
+            complain,
+            lambda: compared_model(self._probe, wrapper),
+            settings.loader,
+        )
+        self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step, steering)
+        self.reporter = Reporter(self._log, self._console, lambda: self._ear.step)
+        taps.connect(self._ear)
+        taps.connect(self._witness)
+        self._exchange.start()
+        atexit.register(self.close)
+        lastwords.on_last_words(self._leave_ring)
+
+    @property
+    def run_dir(self) -> str | None:
+        """Where the run is written; known on rank 0 at once, elsewhere when rank 0 has said it."""
+        facts = self._exchange.run_facts
+        return None if facts is None else facts["run_dir"]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings so far, the leading one first. Known on rank 0."""
+        return [] if self._log is None else list(self._log.diagnosis.findings)
+
+    @property
+    def decisions(self) -> list[DecisionRecord]:
+        """What the guard has decided so far: the same list on every rank."""
+        return [] if self._guardian is None else self._guardian.decisions
+
+    def guarded_by(self, guardian: Guardian) -> None:
+        self._guardian = self._ear.guarded_by = guardian
+
+    def restore(self) -> int | None:
+        """Puts back the newest healthy checkpoint of this run, on all ranks; its step, or None where there is none.
+
+        Call it on every rank before the first step. Steps are numbered on from there.
+        """
+        step = None if self._guardian is None else self._guardian.restore()
+        if step is not None:
+            self._ear.step = step + 1
+            self._witness.step_is(step + 1)
+        return step
+
+    def record_loss(self, loss: Any) -> Any:
+        """Takes note of the local loss and hands it back untouched. Never synchronises."""
+        self._ear.record_loss(loss)
+        if self._guardian is not None:
+            self._guardian.own.record_loss(loss)
+        return loss
+
+    def step(self) -> None:
+        """Marks the end of a step where no torch optimizer does."""
+        self._ear.step_ended()
+        if self._steering is not None:
+            self._steering.step_ended()
+        if self._guardian is not None:
+            self._guardian.step_ended()
+
+    def close(self) -> None:
+        """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
+        if os.getpid() != self._pid:
+            return
+        self._stop_listening()
+        crashed = lastwords.crashed()
+        if crashed:
+            lastwords.speak("crash")
+        self._exchange.close(CRASH_PATIENCE if crashed else FAREWELL)
+        lastwords.forget(self._leave_ring)
+        atexit.unregister(self.close)
+
+    def retire(self) -> None:
+        """The model is gone. Called while Python collects garbage: nothing may be waited for, no thread started."""
+        if os.getpid() == self._pid:
+            self._stop_listening()
+            self._exchange.leave()
+
+    def _stop_listening(self) -> None:
+        if not self.closed:
+            self.closed = True
+            taps.disconnect(self._witness)
+            taps.disconnect(self._ear)
+            self._ear.close()
+            self._witness.close()
+            self._probe.release()
+            if self._guardian is not None:
+                self._guardian.leave()
+
+    def _finished(self) -> None:
+        """The listening thread's last act."""
+        self._stores.let_go()
+        if self._log is not None:
+            self._log.close(self._exchange.lost)
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open_log(self, ranks: list[int]) -> RunLog:
+        settings = self._settings
+        feed = Feed(settings.sinks, self._console)
+        diagnosis = LiveDiagnosis(self._console, settings.ignore, settings.on_finding, feed)
+        return RunLog(settings.run_dir, ranks, settings.first_step, self._console, diagnosis, feed)
+
+    def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int) -> Exchange:
+        self._stores = stores = Stores(ranks, nth)
+        layout = self._probe.layout
+
+        def connect(era: int, start: int, given_up: threading.Event) -> SideChannel:
+            with stores.for_meeting() as store:
+                wait_for_greetings(store, self.world, given_up)
+                return SideChannel(store, self.rank, self.world, layout.size, era, start)
+
+        root = None
+        if self._log is not None:
+            log, complain = self._log, self._console.complain
+            root = Scribe(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
+        quiet = self._console.complain if root is not None else _silence
+        switchyard = Switchyard(connect, quiet)
+        if self.world > 1:
+            switchyard.begin(0, self._settings.first_step)
+        announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
+        mailbox = Mailbox(stores.for_messages, self.rank, self.world)
+        facts = own_facts(self._global_rank, self._probe) | {
+            "steering": "" if self._steering is None else str(self._steering),
+            "guard": self._settings.guard,
+            "settings": compared_settings(self._settings.schedule, self.world),
+            "model": compared_model(self._probe, wrapper),
+        }
+        return Exchange(
+            mailbox,
+            switchyard,
+            plan,
+            layout,
+            facts,
+            announce,
+            keep=self._ring.append,
+            complain=quiet,
+            root=root,
+            leave_ring=lambda: self._leave_ring("finding"),
+            finished=self._finished,
+        )
+
+    def _leave_ring(self, reason: str) -> None:
+        facts = self._exchange.run_facts
+        if facts is not None:
+            steps = [_local(signal, facts["attempt"], self._global_rank) for signal in list(self._ring)]
+            write_ring(facts["run_dir"], self._global_rank, steps)
+
+
+def _local(signal: LocalSignal, attempt: int, rank: int) -> LocalStep:
+    norm = None if signal.squared_norm is None else signal.squared_norm**0.5
+    return LocalStep(
+        attempt=attempt,
+        rank=rank,
+        step=signal.step,
+        time=signal.time,
+        loss=signal.loss,
+        finite=signal.finite,
+        norm=norm,
+        compute=signal.compute,
+        seconds=signal.seconds,
+    )
+
+
+def _silence(text: str) -> None:
+    """Troubles of the side channel are told by rank 0 alone."""

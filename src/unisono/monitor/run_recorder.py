@@ -1,0 +1,172 @@
+"""What rank 0 leaves behind: the run file, the lines on stderr, and what the sinks are fed with."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from unisono import __version__
+from unisono.common.console import Console
+from unisono.common.terminal import short
+from unisono.measure.evidence_records import facts_record
+from unisono.monitor.live_diagnosis import LiveDiagnosis
+from unisono.monitor.run_directory import choose_run_dir, launcher, open_writer, part_of_run, script_name
+from unisono.records import (
+    FORMAT,
+    AttemptRecord,
+    DecisionRecord,
+    EndRecord,
+    LocalStep,
+    Record,
+    RunRecord,
+    StepRecord,
+    WorkerFacts,
+    to_line,
+)
+from unisono.records.runfile import RUNS, continue_or_create, point_latest_at
+from unisono.show.sinks.feed import Feed
+from unisono.show.sinks.sink import Run
+from unisono.show.text.summary import Summary
+
+SYNC_SECONDS = 1.0
+
+
+class RunLog:
+    def __init__(
+        self,
+        named: str | os.PathLike[str] | None,
+        ranks: list[int],
+        first_step: int,
+        console: Console,
+        diagnosis: LiveDiagnosis,
+        feed: Feed,
+    ) -> None:
+        self.run_dir, self._writer = open_writer(choose_run_dir(named, ranks).absolute())
+        self.attempt = _next_attempt(self.run_dir)
+        if self.run_dir.parent.name == RUNS:
+            point_latest_at(self.run_dir)
+        self._console, self._first_step, self._ranks = console, first_step, ranks
+        self._summary = Summary(len(ranks), ranks)
+        self.diagnosis, self._feed = diagnosis, feed
+        self._last_step = first_step - 1
+        self._synced = time.monotonic()
+        self._said_dropped = False
+        self._lock = threading.Lock()
+        if self._writer.needs_header:
+            self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
+        feed.start(Run.of(self.run_dir, "" if named else part_of_run(self.run_dir), ranks))
+
+    def met(self, greetings: dict[int, dict[str, Any]]) -> None:
+        """The ranks have introduced themselves."""
+        own = greetings[0]
+        self._summary.guarded = bool(own["guard"])
+        self.write(
+            AttemptRecord(
+                attempt=self.attempt,
+                time=time.time(),
+                world=len(self._ranks),
+                first_step=self._first_step,
+                workers=tuple(_worker(rank, greetings.get(worker)) for worker, rank in enumerate(self._ranks)),
+                groups=tuple(own["groups"]),
+                parameters=own["parameters"],
+                sketch_length=own["sketch_length"],
+                torch=own["torch"],
+                python=own["python"],
+                launcher=launcher(),
+                steering=own["steering"],
+                guard=own["guard"],
+            )
+        )
+        head = {"attempt": self.attempt, "step": self._first_step, "time": time.time()}
+        for topic in ("settings", "model"):
+            facts_W = [greetings[rank][topic] if rank in greetings else None for rank in range(len(self._ranks))]
+            self.write(facts_record(head, topic, facts_W))
+
+    def write(self, record: Record) -> None:
+        """On the listening thread."""
+        with self._lock:
+            written, line = self._writer.write(record), self._writer.newest_line
+        self.diagnosis.see(record, line)
+        if isinstance(record, StepRecord):
+            self._summary.add(record)
+            self._feed.step(record)
+            self._last_step = max(self._last_step, record.step)
+        self._tell_of_troubles(written)
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self._synced = time.monotonic()
+            with self._lock:
+                self._writer.sync()
+
+    def write_at_once(self, record: Record, grave: bool = True) -> None:
+        """On the training thread, before it acts: what was decided is on the disk when something goes wrong."""
+        with self._lock:
+            written = self._writer.write(record)
+            if grave:
+                self._writer.sync()
+        if isinstance(record, DecisionRecord):
+            self._summary.deeds.add(record)
+        self.diagnosis.see_later(record)
+        self._tell_of_troubles(written)
+
+    def _tell_of_troubles(self, written: bool) -> None:
+        if not written and not self._said_dropped:
+            self._said_dropped = True
+            self._console.say(f"the run file cannot be written ({self._writer.last_error}); training is not affected")
+
+    def close(self, lost: int) -> None:
+        summary = self._summary
+        self._writer.write(
+            EndRecord(
+                attempt=self.attempt,
+                step=self._last_step,
+                time=time.time(),
+                steps=summary.steps,
+                heard=summary.heard,
+                lost=lost,
+                listening_cost=summary.listening_cost,
+            )
+        )
+        self._writer.close()
+        for line in summary.lines():
+            self._console.say(line)
+        if summary.steps:
+            self._console.say(self.diagnosis.verdict())
+        place = short(self.run_dir)
+        dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
+        found = any(finding.at_least("warning") for finding in self.diagnosis.findings)
+        found = found or bool(self._summary.deeds.decided)
+        look = f"; look at it with: unisono diagnose {place}" if found else ""
+        self._console.say(f"recorded in {place}{dropped}{look}")
+        self._feed.close(self.diagnosis.verdict())
+
+
+def _worker(rank: int, facts: dict[str, Any] | None) -> WorkerFacts:
+    """Also of one that has not come yet: workers are known by their place."""
+    return (
+        WorkerFacts(rank, "", 0, "")
+        if facts is None
+        else WorkerFacts(rank, facts["host"], facts["pid"], facts["device"])
+    )
+
+
+def _next_attempt(run_dir: Path) -> int:
+    try:
+        return continue_or_create(run_dir)
+    except OSError:
+        return 1
+
+
+def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
+    """One write to a fresh file, then a rename: called while the process is dying."""
+    path = Path(run_dir, f"rank-{rank}.jsonl")
+    temporary = path.with_suffix(".tmp")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, "".join(to_line(step) + "\n" for step in steps).encode())
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)

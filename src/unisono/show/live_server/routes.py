@@ -1,0 +1,106 @@
+"""What is answered to which address. Only addresses that stand in a table have an answer."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from unisono.show.live_server.listing import list_page
+from unisono.show.live_server.listing import static_files as files_of_the_list
+from unisono.show.live_server.live_runs import Followers
+from unisono.show.live_server.run_index import Entry, Shelf
+
+HTML, JSON, TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
+RUN = re.compile(r"/run/([0-9a-f]{12})/(state)?")
+MOST_FIELDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: HTTPStatus
+    kind: str = TEXT
+    body: bytes = b""
+    gzipped: bytes = b""
+    """The same, packed; empty where that is not worth it."""
+
+    tag: str = ""
+    """Changes with the content."""
+
+    may_keep: bool = False
+    """The browser may keep it, and ask by the tag whether it still holds."""
+
+    def unless(self, known: str) -> Answer:
+        """Nothing but `not modified` for a browser that knows the tag already."""
+        tags = {tag.strip().removeprefix("W/").strip('"') for tag in known.split(",")}
+        return replace(self, status=HTTPStatus.NOT_MODIFIED, body=b"", gzipped=b"") if self.tag in tags - {""} else self
+
+
+def refusal(status: HTTPStatus) -> Answer:
+    """The same for everybody: nothing of the question comes back."""
+    return Answer(status, body=f"{status.value} {status.phrase}\n".encode())
+
+
+class Site:
+    """All that can be asked for. For any thread.
+
+    :param shell: Makes a run's page from its title and the address of its state.
+    :param static: Content type and content by name.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        followers: Followers,
+        shell: Callable[[str, str], str],
+        static: Mapping[str, tuple[str, bytes]],
+    ) -> None:
+        self._shelf, self._followers, self._shell = shelf, followers, shell
+        files = {**static, **files_of_the_list()}
+        self._static = {f"/static/{name}": _packed(*file, may_keep=True) for name, file in files.items()}
+
+    def answer(self, target: str) -> Answer:
+        """To a target as it stands in the request line; its path is not decoded, for none that exists has to be."""
+        path, _, query = target.partition("?")
+        if path in self._static:
+            return self._static[path]
+        if path == "/favicon.ico":  # every browser asks for it, and complains to the user if it is not there
+            return Answer(HTTPStatus.NO_CONTENT)
+        if path == "/":
+            only = self._shelf.only()
+            return self._list() if only is None else self._page(only)
+        asked = RUN.fullmatch(path)
+        entry = self._shelf.find(asked[1]) if asked else None
+        if asked is None or entry is None:
+            return refusal(HTTPStatus.NOT_FOUND)
+        return self._state(entry, query) if asked[2] else self._page(entry)
+
+    def _list(self) -> Answer:
+        return _packed(HTML, list_page(self._shelf.name, self._shelf.entries(), time.time()).encode())
+
+    def _page(self, entry: Entry) -> Answer:
+        return _packed(HTML, self._shell(entry.name, f"/run/{entry.id}/state").encode())
+
+    def _state(self, entry: Entry, query: str) -> Answer:
+        try:
+            fields = parse_qs(query, max_num_fields=MOST_FIELDS)
+        except ValueError:
+            return refusal(HTTPStatus.BAD_REQUEST)
+        have, known = (fields.get(name, [""])[-1] for name in ("have", "version"))
+        shown = self._followers.of(entry.path).shown(have, known)
+        if shown.version == known:
+            return Answer(HTTPStatus.NO_CONTENT)
+        return Answer(HTTPStatus.OK, JSON, shown.body, shown.gzipped, shown.version)
+
+    def close(self) -> None:
+        self._followers.close()
+
+
+def _packed(kind: str, body: bytes, may_keep: bool = False) -> Answer:
+    tag = hashlib.blake2b(body, digest_size=8).hexdigest()
+    return Answer(HTTPStatus.OK, kind, body, gzip.compress(body, mtime=0), tag, may_keep)

@@ -1,0 +1,57 @@
+"""When each finding held: a bar for each, over the steps that all charts share."""
+
+from __future__ import annotations
+
+from bokeh.models import FactorRange, Range1d
+from bokeh.plotting import figure
+
+from unisono.records.finding import Finding
+from unisono.show.analysis.checkup import count
+from unisono.show.page.charts.chart import Chart, Columns, Sources, hover, time_figure
+from unisono.show.page.page_model import Story
+from unisono.show.page.palette import SEVERITY
+from unisono.show.text.findings import spoken_ranks, spoken_steps
+
+MOST = 12
+
+
+class FindingsLane(Chart):
+    name = "lane"
+    heading = "When it was found"
+
+    def is_there(self, story: Story) -> bool:
+        return bool(story.checkup().findings)
+
+    def data(self, story: Story) -> dict[str, Columns]:
+        shown = _shown(story)
+        columns = {
+            "code": [finding.code for finding in shown],
+            "left": [finding.first_step - 0.5 for finding in shown],
+            "right": [story.last_step_of(finding) + 0.5 for finding in shown],
+            "colour": [SEVERITY[finding.severity] for finding in shown],
+            "ranks": [spoken_ranks(finding) or "nobody by name" for finding in shown],
+            "steps": [spoken_steps(finding) for finding in shown],
+        }
+        return {self.name: columns}
+
+    def look(self, story: Story) -> tuple[str, ...]:
+        return tuple(finding.code for finding in _shown(story))
+
+    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+        codes = FactorRange(*reversed(self.look(story)))
+        plot = time_figure(self.name, steps, 60 + 24 * len(codes.factors), y_range=codes)
+        style = {"fill_color": "colour", "line_color": None, "height": 0.6}
+        bars = plot.hbar(y="code", left="left", right="right", source=sources[self.name], **style)
+        plot.add_tools(hover([("", "@code"), ("", "@ranks"), ("", "@steps")], renderers=[bars]))
+        plot.ygrid.visible = False
+        return plot
+
+    def caption(self, story: Story) -> str:
+        told = [f"{one.code} {spoken_steps(one)}" for one in _shown(story)]
+        more = len(story.checkup().findings) - len(told)
+        further = [f"and {count(more, 'finding')} more"] if more else []
+        return "; ".join([*told, *further]) + "."
+
+
+def _shown(story: Story) -> tuple[Finding, ...]:
+    return story.checkup().findings[:MOST]

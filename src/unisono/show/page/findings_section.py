@@ -1,0 +1,150 @@
+"""The verdict, the headline numbers and the findings, as HTML."""
+
+from __future__ import annotations
+
+from unisono.records.finding import Finding
+from unisono.show.analysis.checkup import Checkup, count
+from unisono.show.analysis.lost_work import spoken_time
+from unisono.show.page.html import Html, code_in, definitions, details, table, text
+from unisono.show.page.page_model import Story
+from unisono.show.text.findings import asides, spoken_ranks, spoken_steps
+
+LIKELY, POSSIBLE = 0.5, 0.2
+USELESS = ("UN404", "UN501")
+
+
+def verdict(story: Story) -> Html:
+    checkup = story.checkup()
+    leading = next((finding for finding in checkup.findings if finding.at_least("warning")), None)
+    named = f"<p>{text(leading.title)}{_on(leading)}.</p>" if leading is not None else ""
+    said = f'<p class="large">{text(sentence(checkup.verdict_text))}</p>'
+    nothing = checkup.verdict == "healthy" and "passed" not in checkup.checks.values()
+    return f'<div class="verdict {"unknown" if nothing else text(checkup.verdict)}">{said}{named}</div>'
+
+
+def headlines(story: Story) -> Html:
+    cards = "".join(
+        f'<div class="card"><p class="name">{text(name)}</p>'
+        f'<p class="large">{text(value)}</p><p>{text(words)}</p></div>'
+        for name, value, words in (_effective(story), _lost(story), _steps(story), _cost(story))
+    )
+    return f'<div class="cards">{cards}</div>'
+
+
+def findings(story: Story) -> Html:
+    checkup = story.checkup()
+    remarks = "".join(f"<p>{text(sentence(remark))}</p>" for remark in (*asides(checkup), *_unchecked(checkup)))
+    if not checkup.findings:
+        return f"<p>Nothing was found.</p>{remarks}"
+    return "".join(_finding(finding, story) for finding in checkup.findings) + remarks
+
+
+def _on(finding: Finding) -> Html:
+    ranks = spoken_ranks(finding)
+    return f", {text(ranks)}, {text(spoken_steps(finding))}" if ranks else f", {text(spoken_steps(finding))}"
+
+
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + "."
+
+
+def _unchecked(checkup: Checkup) -> list[str]:
+    number = sum(map(len, checkup.missing().values()))
+    return [f"{count(number, 'check')} not possible yet; the list of checks at the end says what they need"] * bool(
+        number
+    )
+
+
+def _finding(finding: Finding, story: Story) -> Html:
+    last = story.last_step_of(finding)
+    jump = (
+        f'<button type="button" class="jump" data-first="{finding.first_step}" data-last="{last}">'
+        f'Show in the charts<span class="hidden"> {text(finding.code)}</span></button>'
+    )
+    facts = [("Why", code_in(finding.why))]
+    if finding.remedies:
+        facts.append(("Next", _remedies(finding)))
+    if finding.where:
+        facts.append(("Where", text(", ".join(dict.fromkeys(finding.where)))))
+    if "symptoms" in finding.evidence:
+        facts.append(("Also", f"seen, and probably caused by this: {text(finding.evidence['symptoms'])}"))
+    state = finding.severity if finding.state == "open" else f"{finding.severity}, resolved"
+    return (
+        f'<article class="finding {text(finding.severity)} {text(finding.state)}" id="finding-{text(finding.code)}">'
+        f"<h3>{text(finding.code)} <span>{text(finding.title)}</span></h3>"
+        f'<p class="meta"><strong>{text(state)}</strong>{_on(finding)}</p>'
+        f"{definitions(facts)}{details('Evidence and causes', _evidence(finding))}{jump}</article>"
+    )
+
+
+def _remedies(finding: Finding) -> Html:
+    return "<ul>" + "".join(f"<li>{code_in(remedy)}</li>" for remedy in finding.remedies) + "</ul>"
+
+
+def _evidence(finding: Finding) -> Html:
+    rows = [[name.replace("_", " "), _number(value)] for name, value in finding.evidence.items() if name != "symptoms"]
+    causes = "".join(f"<li>{_chance(cause.confidence)}: {code_in(cause.text)}</li>" for cause in finding.causes)
+    pattern = f"<p>In the manuals: {text(finding.pattern)}.</p>" if finding.pattern else ""
+    return table(("evidence", "value"), rows, f"Evidence for {finding.code}") + f"<ul>{causes}</ul>{pattern}"
+
+
+def _chance(confidence: float) -> str:
+    return "likely" if confidence >= LIKELY else "possible" if confidence >= POSSIBLE else "less likely"
+
+
+def _number(value: float | int | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+
+
+def _effective(story: Story) -> tuple[str, str, str]:
+    name, workers = "Effective workers", story.timeline.workers
+    copied = any(one.code == "UN101" and one.state == "open" for one in story.checkup().findings)
+    if copied and story.times.copies < workers:
+        words = f"{count(story.times.copies, 'worker')} repeated another's batch"
+        return name, f"{workers - story.times.copies} of {workers}", words
+    astray = _astray(story)
+    if astray:
+        return (
+            name,
+            f"at most {workers - len(astray.ranks)} of {workers}",
+            f"{spoken_ranks(astray)} does not help ({astray.code})",
+        )
+    line = story.timeline.line("effective_workers")
+    if line.is_empty:
+        return name, "-", "no gradients of two or more workers were heard"
+    found = story.outlook()
+    worth = float(line.finite().mean_T[-1]) if found is None else found.effective_workers(workers).value
+    words = f"a step of all is worth {worth:.2g} steps of one worker alone"
+    doubtful = story.checkup().verdict == "critical"
+    return name, f"{worth:.2g} of {workers}", words + "; measured with a fault in the run" * doubtful
+
+
+def _astray(story: Story) -> Finding | None:
+    """A finding that names workers whose gradients are of no use."""
+    found = (one for one in story.checkup().findings if one.code in USELESS and one.state == "open" and one.ranks)
+    return next((one for one in found if one.severity == "critical"), None)
+
+
+def _lost(story: Story) -> tuple[str, str, str]:
+    losses = story.losses()
+    if not losses:
+        return "Lost to a fault", "nothing", "as far as anything was found"
+    worst = max(losses, key=lambda loss: (loss.worker_seconds or 0.0) * (1.0 if loss.share is None else loss.share))
+    since = f"since step {worst.first_step:,} ({worst.code}): {worst.words}"
+    if worst.worker_seconds is None:
+        return "Lost to a fault", "unknown", since
+    lost = worst.worker_seconds * (1.0 if worst.share is None else worst.share)
+    up_to = "up to " if worst.share is None else ""
+    return "Lost to a fault", f"{up_to}{spoken_time(lost)}", since
+
+
+def _steps(story: Story) -> tuple[str, str, str]:
+    checkup = story.checkup()
+    words = f"of {count(checkup.workers, 'worker')}; gradients heard at {story.heard:,} of them"
+    return "Steps recorded", f"{checkup.steps:,}", words
+
+
+def _cost(story: Story) -> tuple[str, str, str]:
+    cost = story.listening_cost
+    value = "-" if cost is None else f"{100 * cost:.2g} %"
+    return "Cost of listening", value, "of the training thread's time, on the slowest worker"

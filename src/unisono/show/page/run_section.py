@@ -1,0 +1,120 @@
+"""What the workers are, what unisono did, and what more workers would bring, as HTML."""
+
+from __future__ import annotations
+
+import time
+
+from unisono.records import AttemptRecord, DecisionRecord
+from unisono.records.decision_text import deed, ranks_of
+from unisono.show.analysis.checkup import count
+from unisono.show.analysis.rank_differences import ranges
+from unisono.show.page.html import Html, definitions, details, table, text
+from unisono.show.page.page_model import Story
+from unisono.show.text.catalogue import rule_named
+from unisono.show.text.scaling_text import ASSUMED, caution, verdict
+
+PLACES_SHOWN = 64
+
+
+def actions(story: Story) -> Html:
+    by_script = max(0, story.skipped - story.steering.skipped - story.skipped_by_guard)
+    skipped = f"<p>The script or its loss scaler skipped {count(by_script, 'step')}.</p>" if by_script else ""
+    if story.steering.steps:
+        skipped = f"<p>unisono steered: {text(story.steering.words(story.ranks))}.</p>{skipped}"
+    elif not story.deeds.decided:
+        guarded = story.attempt is not None and story.attempt.guard
+        idle = "The guard had nothing to do" if guarded else "unisono only listened"
+        return f"<p>{idle}: it changed nothing in this run.</p>{skipped}"
+    return _guarded(story) + skipped
+
+
+def _guarded(story: Story) -> Html:
+    deeds = story.deeds
+    if not deeds.decided:
+        return ""
+    rows = [
+        [f"{one.step:,}", deed(one), ranges(ranks_of(one)), one.reason, _numbers(one), one.outcome, one.row, one.id]
+        for one in deeds.newest
+    ]
+    newest = f" (the newest {len(rows)})" if deeds.decided > len(rows) else ""
+    head = ("step", "what was done", "because of ranks", "why", "evidence", "what came of it", "rule", "decision")
+    return f"<p>The guard {text(deeds.words())}.</p>" + table(head, rows, f"What the guard did{newest}")
+
+
+def _numbers(record: DecisionRecord) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in record.evidence.items())
+
+
+def scaling(story: Story) -> Html:
+    found = story.outlook()
+    if found is None:
+        return f"<p>No estimate: {text(story.readings.missing())}.</p>"
+    cautions = "".join(f"<p>{text(words)}</p>" for words in caution(found, story.checkup().findings))
+    return f"<p>{text(verdict(found))}</p>{cautions}<p>{text(ASSUMED)}</p>"
+
+
+def facts(story: Story) -> Html:
+    rows = [(name, text(value)) for name, value in _facts(story) if value]
+    return definitions(rows) + _differences(story) + _workers(story.attempt) + _checks(story)
+
+
+def _facts(story: Story) -> list[tuple[str, str]]:
+    run, attempt = story.run, story.attempt
+    seconds = max(0.0, story.newest - (story.began or story.newest))
+    rows = [
+        ("Run", run.run if run is not None else ""),
+        ("Script", run.script if run is not None else ""),
+        ("Began", _moment(story.began)),
+        ("Lasted", _duration(seconds)),
+        ("State", _state(story)),
+        ("Attempts", str(story.attempts)),
+        ("Workers", str(story.checkup().workers)),
+        ("unisono", run.unisono if run is not None else ""),
+    ]
+    if attempt is not None:
+        hosts = {worker.host for worker in attempt.workers if worker.host}
+        rows += [
+            ("Hosts", f"{len(hosts)}: {', '.join(sorted(hosts)[:8])}{', ...' * (len(hosts) > 8)}"),
+            ("Parameters", f"{attempt.parameters:,}"),
+            ("torch, Python", f"{attempt.torch}, {attempt.python}"),
+            ("Steered by", attempt.steering),
+            ("Guard", attempt.guard),
+            ("Sketch", f"{attempt.sketch_length:,} numbers stand for the direction of a gradient"),
+        ]
+    if story.end is not None:
+        rows.append(("Readings lost", f"{story.end.lost:,}"))
+    return rows
+
+
+def _state(story: Story) -> str:
+    return "ended in good order" if story.end is not None else "still going on when this was made, or killed"
+
+
+def _differences(story: Story) -> Html:
+    found = story.checkup().differences
+    rows = [[f"{one.topic}: {one.fact}", value, ranks] for one in found for value, ranks in one.values[:8]]
+    return table(("fact", "value", "ranks"), rows, "Where the workers differ") if rows else ""
+
+
+def _workers(attempt: AttemptRecord | None) -> Html:
+    if attempt is None:
+        return ""
+    rows = [[str(one.rank), one.host, one.device, str(one.pid)] for one in attempt.workers[:PLACES_SHOWN]]
+    more = len(attempt.workers) - len(rows)
+    caption = f"Where each rank runs{f' (the first {len(rows)}; {more:,} more)' if more else ''}"
+    return details("Where each rank runs", table(("rank", "host", "device", "process"), rows, caption))
+
+
+def _checks(story: Story) -> Html:
+    rows = [[code, rule_named(code).title(), state] for code, state in story.checkup().checks.items()]
+    return details("What was checked", table(("check", "looks for", "result"), rows, "Checks and their results"))
+
+
+def _moment(seconds: float | None) -> str:
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"

@@ -1,0 +1,1 @@
+"""One place to send numbers and findings to a file; the public names stand in `unisono.sinks`."""

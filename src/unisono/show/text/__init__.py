@@ -1,0 +1,1 @@
+"""What was found, as a terminal or an issue shows it."""

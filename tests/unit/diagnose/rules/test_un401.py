@@ -1,0 +1,240 @@
+import numpy as np
+import pytest
+
+from unisono.diagnose.engine import diagnose
+from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.un401_gradient_explosion import GradientExplosion
+from unit.diagnose.rules.streams import Run, attempt, causes, find, judge
+
+
+def exploding(raised=5.0, since=400):
+    run = Run()
+    run.norm[since:] *= 50
+    run.loss[since + 1 :] *= raised
+    return run
+
+
+def test_an_explosion_is_critical():
+    finding = find(GradientExplosion, exploding())
+    assert (finding.severity, finding.ranks) == ("critical", ())
+    assert finding.first_step == 400
+    assert causes(finding)[0] == "learning-rate"
+    assert "times the median of its last 50 calm readings" in finding.why
+    assert "does not fall" in finding.why
+
+
+def test_what_was_lost_stays_open():
+    run = exploding()
+    run.norm[410:] *= 0.01
+    assert find(GradientExplosion, run).state == "open"
+    run.loss[600:] *= 0.2
+    assert find(GradientExplosion, run).state == "resolved"
+
+
+def test_three_readings_are_a_remark():
+    run = Run()
+    run.norm[400:403] *= 50
+    run.loss[400:403] *= 1.2
+    finding = find(GradientExplosion, run)
+    assert finding.severity == "info"
+    assert "harder-data" in causes(finding)
+
+
+@pytest.mark.parametrize("raised", [1, 5])
+def test_one_spike_that_comes_back(raised):
+    run = Run()
+    run.norm[400] *= 50
+    run.loss[400] *= raised
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, finding.state) == ("info", "resolved")
+    assert finding.first_step == finding.last_step == 400
+
+
+def test_a_loss_that_is_raised_after_a_spike_speaks_of_momentum():
+    run = Run()
+    run.norm[400] *= 1000
+    run.loss[405:470] *= 2
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, causes(finding)[0], finding.first_step) == ("warning", "momentum", 400)
+    assert "came back; the loss" in finding.why
+
+
+def test_a_loss_that_was_raised_at_the_spike_does_not():
+    run = Run()
+    run.norm[400] *= 1000
+    run.loss[400:470] *= 2
+    finding = find(GradientExplosion, run)
+    assert finding.severity == "info"
+    assert causes(finding)[0] == "bad-data"
+
+
+def test_one_worker_led():
+    run = Run()
+    run.norm[400:, 2] *= 100
+    run.loss[400:] *= 5
+    finding = find(GradientExplosion, run)
+    assert finding.ranks == (2,)
+    assert causes(finding)[0] == "bad-data"
+
+
+def test_nobody_led_where_all_are_large():
+    run = exploding()
+    run.norm[400:, 2] *= 6
+    assert find(GradientExplosion, run).ranks == ()
+
+
+def test_an_earlier_spike_of_one_worker_is_not_the_explosion():
+    run = exploding()
+    run.norm[300, 2] *= 1000
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, finding.ranks, finding.first_step) == ("critical", (), 400)
+
+
+def test_a_later_spike_does_not_cover_the_explosion():
+    run = exploding()
+    run.norm[900] *= 100
+    finding = find(GradientExplosion, run)
+    assert finding.severity == "critical"
+    assert "does not fall" in finding.why
+
+
+def test_harder_data_are_a_remark():
+    """The loss jumps at once and falls again."""
+    run = Run()
+    run.norm[400:] *= 20
+    run.loss[400:] *= 1 + 5 * np.exp(-np.arange(600) / 30)[:, None]
+    assert find(GradientExplosion, run).severity == "info"
+
+
+def test_a_loss_that_goes_on_rising_is_a_warning():
+    run = Run()
+    run.norm[400:] *= 20
+    run.loss[400:] *= (1.5 * 1.2 ** np.minimum(np.arange(600), 12))[:, None]
+    run.loss[430:] *= np.exp(-np.arange(570) / 50)[:, None]
+    finding = find(GradientExplosion, run)
+    assert finding.severity == "warning"
+    assert causes(finding)[0] == "learning-rate"
+
+
+def test_numbers_that_are_no_longer_finite_are_critical():
+    run = exploding(raised=2.0)
+    run.finite[420:] = False
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, finding.last_step) == ("critical", 421)
+    assert "UN404" in GradientExplosion.explains
+
+
+def test_says_where_it_grew():
+    run = exploding()
+    run.group_norm = np.ones((1000, 3))
+    run.group_norm[400:] = (2, 90, 4)
+    finding = judge(GradientExplosion, attempt(4, groups=("first", "middle", "head")), *run.records())
+    assert finding.evidence["where"] == "most in middle (x90), least in first (x2)"
+
+
+def test_a_larger_norm_while_the_loss_falls_is_a_remark():
+    assert find(GradientExplosion, exploding(raised=0.5)).severity == "info"
+
+
+def test_a_risen_loss_asks_for_closer_listening():
+    run = Run(steps=700)
+    run.loss[600:] *= 5
+    run.heard[500:] = False
+    rule, scene, asked = GradientExplosion(), Scene(), []
+    for record in run.records():
+        scene.see(record)
+        rule.see(record, scene)
+        asked.append(rule.suspicious)
+    assert asked.index(True) == 602
+    assert not asked[-1]
+
+
+def test_without_a_loss_ten_readings_are_a_warning():
+    run = exploding()
+    run.extra = {"loss_W": (), "loss_mean": None, "loss_std": None}
+    assert find(GradientExplosion, run).severity == "warning"
+
+
+def test_five_times_the_norm_is_no_explosion():
+    run = Run()
+    run.norm[400:] *= 5
+    assert find(GradientExplosion, run) is None
+
+
+def test_what_clipping_returned_is_preferred():
+    run = Run(extra={"clip_norm": 1.0})
+    run.norm[400:] *= 50
+    assert find(GradientExplosion, run) is None
+
+
+def test_a_larger_norm_after_a_jump_of_the_learning_rate_says_nothing():
+    run = exploding(raised=1)
+    run.lr[400:] *= 3
+    assert find(GradientExplosion, run) is None
+
+
+def test_an_explosion_after_a_jump_of_the_learning_rate():
+    run = exploding()
+    run.lr[400:] *= 30
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, causes(finding)[0]) == ("critical", "learning-rate")
+
+
+def test_a_loss_that_rises_with_calm_gradients_is_no_explosion():
+    run = Run()
+    run.loss[400:] *= 5
+    assert find(GradientExplosion, run) is None
+
+
+def test_three_times_the_norm_and_nothing_left_of_what_was_learnt():
+    run = Run()
+    run.norm[400:] *= 5
+    run.loss[400:] *= 5
+    assert find(GradientExplosion, run) is None, "data that became harder look like this"
+    run.lr[395:] *= 10
+    assert find(GradientExplosion, run).severity == "critical"
+
+
+def leading(run):
+    return {found.code for found in diagnose([attempt(run.workers), *run.records()]).findings()}
+
+
+def test_a_toxic_batch_leads_what_it_set_off():
+    run = Run()
+    run.norm[400, 1] *= 1000
+    run.loss[400, 1] *= 100
+    run.loss[405:470] *= 2
+    assert find(GradientExplosion, run).severity == "warning"
+    assert leading(run) == {"UN104"}
+
+
+def test_an_explosion_leads_the_extreme_batches_that_follow():
+    run = exploding()
+    run.norm[480, 1] *= 1000
+    run.loss[480, 1] *= 100
+    assert leading(run) == {"UN401"}
+
+
+def test_an_absurd_spike_of_one_worker_is_a_flipped_bit():
+    """One reading, 10^8 times too large on one worker whose loss was as always: no batch does that."""
+    run = Run()
+    run.norm[300, 2] = 1e8
+    finding = find(GradientExplosion, run)
+    assert (finding.ranks, finding.severity, causes(finding)[0]) == ((2,), "warning", "faulty-device")
+
+
+def test_harder_data_after_a_harmless_spike_are_not_its_work():
+    """The spike is still being followed when, thirty steps later, everybody's loss rises at once."""
+    run = Run()
+    run.norm[400] *= 20
+    run.norm[430:] *= 20
+    run.loss[430:] *= 6
+    finding = find(GradientExplosion, run)
+    assert finding is None or finding.severity == "info"
+
+
+def test_a_spike_in_a_wrecked_job_names_nobody():
+    run = exploding()
+    run.norm[700, 1] *= 1e6
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, finding.ranks) == ("critical", ())

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.un406_consistency_drop import ConsistencyDrop
+from unisono.records import StepRecord
+from unit.diagnose.rules.streams import Run, causes, find
+
+
+def dropping(step, low=0.02):
+    run = Run()
+    run.share[:] = 0.3
+    run.share[step:] = low
+    return run
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_sudden_drop(workers):
+    run = dropping(500)
+    run.workers = workers
+    finding = find(ConsistencyDrop, run)
+    assert (finding.severity, finding.state, finding.ranks) == ("warning", "open", ())
+    assert 500 <= finding.first_step <= 530
+    assert causes(finding)[0] == "data-changed"
+
+
+def test_replicas_that_differ_come_first():
+    run = dropping(500)
+    run.extra = {"audits": ("weights",), "weights_W": (0, 0, 2, 0)}
+    assert causes(find(ConsistencyDrop, run))[0] == "replicas-differ"
+
+
+def test_the_early_fall_is_learning():
+    run = Run(steps=600)
+    run.share = 0.05 + 0.75 * np.exp(-np.arange(600) / 80)
+    assert find(ConsistencyDrop, run) is None
+
+
+def test_never_in_the_first_readings():
+    assert find(ConsistencyDrop, dropping(120)) is None
+
+
+def test_a_slow_fall():
+    run = Run(steps=2000)
+    run.share = 0.3 - 0.14e-3 * np.arange(2000)
+    assert find(ConsistencyDrop, run) is None
+
+
+def test_noise_around_zero():
+    run = Run(steps=3000)
+    run.share[:] = 0.02
+    run.wobble *= 3
+    assert find(ConsistencyDrop, run) is None
+
+
+def test_a_drop_with_the_learning_rate():
+    run = dropping(500)
+    run.lr[500:] *= 0.1
+    assert find(ConsistencyDrop, run) is None
+
+
+def test_a_drop_with_smaller_batches():
+    run = dropping(500)
+    run.samples[500:] = 2
+    assert find(ConsistencyDrop, run) is None
+
+
+def test_a_drop_that_the_noise_predicts():
+    run = dropping(500)
+    run.extra = {"cos_expected": 0.01}
+    assert find(ConsistencyDrop, run) is None
+
+
+def test_resolves():
+    run = dropping(500)
+    run.share[600:] = 0.3
+    assert find(ConsistencyDrop, run).state == "resolved"
+
+
+def test_without_directions_there_is_nothing_to_check():
+    rule = ConsistencyDrop()
+    rule.see(StepRecord(1, 0, 0.0), Scene())
+    assert rule.checks == 0
+
+
+@pytest.mark.parametrize("seed", [8, 11])
+def test_a_drop_within_the_error_of_two_averages(seed):
+    run = Run(seed=seed, steps=560)
+    run.share[:] = 0.085
+    run.share[500:] = 0.036
+    run.wobble *= 1.5
+    run.extra = {"cos_expected": 0.08}
+    assert find(ConsistencyDrop, run) is None

@@ -1,0 +1,24 @@
+"""A connection that nobody waits for any more ends: threads left in torch abort the process when it ends."""
+
+import threading
+
+import pytest
+import torch.distributed as dist
+
+from unisono.exchange import store as mailbox
+from unisono.exchange.reconnect import Switchyard
+
+
+def test_a_connection_that_is_given_up_leaves_no_thread_behind():
+    started = threading.Event()
+
+    def connect(era, start, given_up):
+        started.set()
+        mailbox.wait_for_greetings(dist.HashStore(), 2, given_up)
+
+    switchyard = Switchyard(connect, pytest.fail)
+    switchyard.begin(0, 0)
+    assert started.wait(5)
+    switchyard.end()
+    assert "unisono-connect" not in {thread.name for thread in threading.enumerate()}
+    assert switchyard.idle

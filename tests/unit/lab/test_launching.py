@@ -1,0 +1,64 @@
+"""How the lab starts its scripts, and what it shows and says meanwhile."""
+
+import sys
+
+import pytest
+from benchmarks.detection import real_runs
+
+from unisono.common.errors import UserError
+from unisono.lab.launching import follow, torchrun
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def test_every_line_is_progress(capfd):
+    follow(python("print('1/2'); print('2/2')"), "honest: run")
+    assert capfd.readouterr().err == "honest: run 1/2\nhonest: run 2/2\n"
+
+
+def test_a_job_that_complains_a_lot_is_not_held_up(capfd):
+    follow(python("import sys; sys.stderr.write('x' * 10**6); print('1/1')"), "honest: run")
+    assert capfd.readouterr().err == "honest: run 1/1\n"
+
+
+def test_a_failure_is_told_with_the_last_complaint():
+    with pytest.raises(UserError, match="exit code 3: out of luck"):
+        follow(python("import sys; print('before\\nout of luck\\n', file=sys.stderr); sys.exit(3)"), "honest")
+
+
+def test_each_rank_has_one_thread(monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    file = tmp_path / "threads"
+    follow(python(f"import os; open({str(file)!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"), "honest")
+    assert file.read_text() == "1"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    commands = []
+    monkeypatch.setattr(real_runs, "follow", lambda command, title: commands.append((command, title)))
+    return commands
+
+
+@pytest.mark.parametrize(("fault", "name"), [("sign-flip", "sign-flip"), (None, "honest")])
+def test_one_job_trains_all_seeds(started, tmp_path, fault, name):
+    folder = tmp_path / "new"
+    assert real_runs.run_real(fault, 3, [4, 7], folder) == [folder / f"{name}-4", folder / f"{name}-7"]
+    assert folder.is_dir()
+    command = torchrun(3, real_runs.FAULTY_JOB, name, str(folder), "4", "7")
+    assert started == [(command, f"{name}: 3 workers, run")]
+    assert "--nproc-per-node=3" in command
+
+
+def test_healthy_runs_are_those_that_were_left(started, tmp_path):
+    (tmp_path / "attention-0").mkdir()
+    (tmp_path / "attention-0" / "run.jsonl").touch()
+    assert real_runs.healthy_steps(2, 100, tmp_path) == [tmp_path / "attention-0"]
+    assert started == [(torchrun(2, real_runs.HEALTHY_JOB, str(tmp_path), "100", "0"), "healthy: 2 workers, step")]
+
+
+@pytest.mark.parametrize("script", [real_runs.FAULTY_JOB, real_runs.HEALTHY_JOB])
+def test_the_scripts_are_there(script):
+    assert script.is_file()

@@ -1,0 +1,130 @@
+"""What the DDP wrapper promises, and what it says of itself; in a group of one."""
+
+import gc
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from unisono.listen.models.ddp import DDPWrapper
+
+pytestmark = pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group(tmp_path_factory):
+    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def module():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+@pytest.fixture
+def ddp():
+    return DistributedDataParallel(module())
+
+
+def test_facts_are_texts(ddp):
+    assert DDPWrapper(ddp).facts() == {
+        "wrapper": "DistributedDataParallel",
+        "broadcast buffers": "yes",
+        "buffers": "3",
+        "comm hook": "none",
+    }
+
+
+def test_a_hook_is_named():
+    ddp = DistributedDataParallel(module())
+    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    wrapper = DDPWrapper(ddp)
+    assert wrapper.facts()["comm hook"] == "fp16_compress_hook"
+    assert wrapper.promises_equality()
+    assert not wrapper.plain_mean()
+
+
+def test_local_sgd_promises_nothing():
+    ddp = DistributedDataParallel(module())
+    wrapper = DDPWrapper(ddp)
+    assert wrapper.promises_equality()
+    ddp.register_comm_hook(PostLocalSGDState(None, None, start_localSGD_iter=5), post_localSGD_hook)
+    assert not wrapper.promises_equality()
+
+
+def test_buffers_are_shared_unless_ddp_is_told_otherwise(ddp):
+    assert DDPWrapper(ddp).unshared_buffers() == []
+    apart = DistributedDataParallel(module(), broadcast_buffers=False)
+    buffers = DDPWrapper(apart).unshared_buffers()
+    assert [buffer.shape for buffer in buffers] == [(4,), (4,)]
+    assert DDPWrapper(apart).facts()["broadcast buffers"] == "no"
+
+
+def test_ignored_buffers_and_parameters_are_left_out():
+    inner = module()
+    names = ["0.weight", "1.running_mean"]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(inner, names)
+    apart = DistributedDataParallel(inner, broadcast_buffers=False)
+    wrapper = DDPWrapper(apart)
+    assert len(wrapper.unshared_buffers()) == 1
+    assert "0.weight" not in dict(wrapper.named_parameters())
+    assert "0.bias" in dict(wrapper.named_parameters())
+
+
+def test_whose_forward_it_is(ddp):
+    wrapper = DDPWrapper(ddp)
+    assert wrapper.is_model(ddp)
+    assert not wrapper.is_model(ddp.module)
+    assert not wrapper.is_model(None)
+
+
+def test_a_wrapper_that_is_gone_still_answers():
+    inner = module()
+    wrapper = DDPWrapper(DistributedDataParallel(inner))
+    gc.collect()
+    assert wrapper.is_gone()
+    assert wrapper.facts()["wrapper"] == "gone"
+    assert (wrapper.will_sync(), wrapper.plain_mean(), wrapper.promises_equality()) == (False, True, True)
+    assert wrapper.unshared_buffers() == []
+    assert not wrapper.is_model(torch.nn.Identity())
+
+
+def test_the_model_is_free_to_go(ddp):
+    wrapper = DDPWrapper(ddp)
+    assert not wrapper.is_gone()
+    assert wrapper.will_sync()
+    with ddp.no_sync():
+        ddp(torch.ones(2, 3))
+        assert not wrapper.will_sync()
+
+
+def test_a_forward_without_gradients_does_not_change_what_becomes_of_the_one_before(ddp):
+    wrapper = DDPWrapper(ddp)
+    ddp(torch.ones(4, 3))
+    wrapper.forward_passed()
+    with torch.no_grad():
+        ddp(torch.ones(4, 3))
+        wrapper.forward_passed()
+    assert not ddp.require_forward_param_sync, "DDP's own flag has changed"
+    assert wrapper.will_sync()
+    with ddp.no_sync():
+        ddp(torch.ones(4, 3))
+        wrapper.forward_passed()
+        assert not wrapper.will_sync()
+
+
+def test_after_a_join_nothing_is_promised_any_more(ddp):
+    wrapper = DDPWrapper(ddp)
+    assert wrapper.promises_equality()
+    ddp._join_config = ddp._join_config._replace(enable=True)
+    assert wrapper.joins()
+    ddp._join_config = ddp._join_config._replace(enable=False)
+    assert wrapper.joins()
+    assert not wrapper.promises_equality()

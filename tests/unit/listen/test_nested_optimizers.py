@@ -1,0 +1,36 @@
+"""Which optimizer ends a step when one keeps another."""
+
+from unisono.listen.nested_optimizers import Nesting
+
+INNER, OUTER = object(), object()
+
+
+def test_a_step_ends_with_the_outermost():
+    nesting = Nesting()
+    nesting.enter(OUTER)
+    nesting.enter(INNER)
+    assert nesting.leave(INNER) is False
+    assert nesting.leave(OUTER) is True
+    assert not nesting
+
+
+def test_one_after_the_other():
+    nesting = Nesting()
+    for optimizer in (OUTER, INNER):
+        nesting.enter(optimizer)
+        assert nesting
+        assert nesting.leave(optimizer) is True
+
+
+def test_an_error_inside_does_not_keep_it_open():
+    nesting = Nesting()
+    nesting.enter(OUTER)
+    nesting.enter(INNER)  # it raises, and the script goes on
+    nesting.enter(OUTER)
+    nesting.enter(INNER)
+    assert nesting.leave(INNER) is False
+    assert nesting.leave(OUTER) is True
+
+
+def test_one_that_was_not_seen_to_begin():
+    assert Nesting().leave(OUTER) is True

@@ -1,0 +1,164 @@
+"""The page as a file: everything inside, nothing from outside, and nothing a run file says becomes more than text."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import invented_runs as invented
+
+pytest.importorskip("bokeh")
+
+from unisono.show.page.page_file import render
+from unisono.show.page.page_model import read_story
+
+
+def page(folder, *records, **options):
+    run = invented.write(folder, *records) if records else invented.run(folder, **options)
+    return render(read_story(run))
+
+
+def drawn(html):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)[1])
+
+
+class Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def elements(html):
+    parser = Elements()
+    parser.feed(re.sub(r"<script>.*?</script>", "", html, flags=re.S))
+    return parser.found
+
+
+def test_all_sections_are_there(tmp_path):
+    html = page(tmp_path)
+    assert re.findall(r"<h2>(.*?)</h2>", html) == [
+        "Findings",
+        "Over time",
+        "Rank by step",
+        "At one reading",
+        "Noise and scaling",
+        "Actions",
+        "The run",
+    ]
+
+
+def test_nothing_is_fetched_from_anywhere(tmp_path):
+    for tag, attributes in elements(page(tmp_path)):
+        assert tag not in ("iframe", "object", "embed", "img", "video", "form"), tag
+        for name in ("src", "href", "action", "data"):
+            assert not re.match(r"\w+:|//", attributes.get(name, "").removeprefix("data:")), (tag, attributes)
+
+
+def test_only_the_scripts_that_the_policy_names_may_run(tmp_path):
+    html = page(tmp_path)
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', html)[1]
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert policy.count("sha256-") == html.count("<script>") == 2
+
+
+def test_every_chart_has_a_heading_a_label_and_words(tmp_path):
+    html = page(tmp_path)
+    figures = re.findall(r"<figure.*?</figure>", html, re.S)
+    assert len(figures) == len(drawn(html)["items"][0]["roots"]) >= 14
+    for figure in figures:
+        assert re.search(r"<h3>.+?</h3>", figure)
+        assert re.search(r'role="img" aria-label=".+?"', figure)
+        assert re.search(r"<figcaption[^>]*><p>.+?</p>", figure, re.S)
+
+
+def test_charts_about_workers_are_left_out_with_one(tmp_path):
+    html = page(tmp_path, invented.header(), invented.attempt(1), *invented.steps(1, 30, matrices=False))
+    names = set(drawn(html)["items"][0]["roots"].values())
+    assert "chart-loss" in names
+    assert not {name for name in names if "map" in name}
+
+
+def test_a_run_without_steps_still_has_a_page(tmp_path):
+    html = page(tmp_path, invented.header(), invented.attempt(4))
+    assert "nothing could be checked yet" in html
+    assert drawn(html)["readings"] == []
+
+
+def test_a_killed_run_is_told_from_one_that_ended(tmp_path):
+    killed = page(tmp_path / "a", invented.header(), invented.attempt(2), *invented.steps(2, 30))
+    ended = page(tmp_path / "b", workers=2, count=30)
+    assert "or killed" in killed
+    assert "ended in good order" in ended
+
+
+def test_actions_are_listed(tmp_path):
+    acted = invented.decision(7, ranks=(2,), evidence={"norm ratio": 12.345}, row="non-finite", outcome="an outcome")
+    html = page(tmp_path, invented.header(), invented.attempt(4), *invented.steps(4, 20), acted)
+    cells = ("7", "skipped on all workers", "2", "rank 1&#x27;s loss is not finite", "norm ratio 12.35", "an outcome")
+    assert "".join(f"<td>{cell}</td>" for cell in (*cells, "non-finite", "1-7-1")) in html
+    assert "The guard acted once: 1 step skipped (step 7)." in html
+    assert "unisono only listened" not in html
+
+
+def test_steps_that_the_guard_skipped_are_not_the_scripts(tmp_path):
+    skipped = invented.steps(4, 20, skipped_steps=lambda step: 3)
+    acted = invented.decision(7), invented.decision(9, "roll-back, skip"), invented.decision(11, dry=True)
+    html = page(tmp_path, invented.header(), invented.attempt(4), *skipped, *acted)
+    assert "The script or its loss scaler skipped 1 step." in html
+
+
+def test_a_run_that_was_steered_says_so(tmp_path):
+    fields = invented.steered(4, lambda step: range(4) if step % 10 == 0 else (3,) if step % 2 else ())
+    skipped = {"skipped_steps": lambda step: step // 10 + 3}
+    html = page(tmp_path, invented.header(), invented.attempt(4), *invented.steps(4, 100, **fields, **skipped))
+    assert "unisono only listened" not in html
+    assert "unisono steered: kept 3.44 of 4 workers on average, 10 steps skipped, rank 3 left out of 56 %" in html
+    assert "The script or its loss scaler skipped 2 steps." in html
+    assert "chart-kept_workers" in set(drawn(html)["items"][0]["roots"].values())
+
+
+def test_a_run_that_was_not_steered_says_so(tmp_path):
+    html = page(tmp_path, workers=4, count=30)
+    assert "unisono only listened: it changed nothing in this run" in html
+    assert "chart-kept_workers" not in set(drawn(html)["items"][0]["roots"].values())
+
+
+def test_ranks_of_a_sub_group_are_named_by_their_own_numbers(tmp_path):
+    attempt = invented.attempt(3, ranks=(1, 5, 9))
+    html = page(tmp_path, invented.header(), attempt, *invented.steps(3, 60))
+    assert '<th scope="col">rank 9</th>' in html
+    labels = re.findall(r'"major_label_overrides":(\{.*?\}|\[.*?\]\})', json.dumps(drawn(html)).replace(" ", ""))
+    assert any('"9"' in label for label in labels)
+
+
+@pytest.mark.parametrize("field", ["run", "script", "host", "group", "note"])
+def test_markup_in_names_stays_text(tmp_path, field):
+    payload = '"><img src=x onerror=alert(1)></script><script>alert(1)</script>'
+    named = {"run": "r", "script": "s", "host": "h", "group": "g", "note": "n", field: payload}
+    html = page(
+        tmp_path,
+        invented.header(named["run"], named["script"]),
+        invented.attempt(4, host=named["host"], groups=(named["group"], *invented.GROUPS[1:])),
+        *invented.steps(4, 40),
+        invented.decision(3, named["note"], named["note"], row=named["note"], outcome=named["note"]),
+    )
+    tags = [tag for tag, _ in elements(html)]
+    assert "img" not in tags
+    assert html.count("<script") == 3
+    assert not [name for _, attributes in elements(html) for name in attributes if name.startswith("on")]
+
+
+def test_a_thousand_ranks_fit_into_three_megabytes(tmp_path):
+    html = page(tmp_path, workers=1_024, count=260, matrices=False)
+    assert len(html.encode()) < 3_000_000
+    assert "Each row holds 4 ranks" in html
+
+
+def test_many_large_matrices_fit_too(tmp_path):
+    html = page(tmp_path, workers=96, count=64)
+    assert len(html.encode()) < 3_000_000
