@@ -33,7 +33,7 @@ from unisono.records import FORMAT, AttemptRecord, Record, RunRecord, StepRecord
 from unisono.records.runfile import scan
 from unisono.show.analysis.checkup import examine
 from unisono.show.analysis.lost_work import Timesheet
-from unisono.show.analysis.scaling import Readings
+from unisono.show.analysis.scaling import NoiseReadings
 
 GROUPS, WINDOW, PARTS = 6, 64, 6
 TOGETHER = 160
@@ -138,7 +138,7 @@ class Reader:
     def __init__(self, workers: int) -> None:
         self._together = max(1, TOGETHER // workers)
         self.diagnosis = Diagnosis()
-        self.readings, self.times = Readings(), Timesheet()
+        self.readings, self.times = NoiseReadings(), Timesheet()
         self.parsing = self.diagnosing = self.counting = 0.0
 
     def go_through(self, path: Path, count: int) -> float:

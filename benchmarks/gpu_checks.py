@@ -13,8 +13,8 @@ import torch
 import unisono
 from unisono.common.console import Console
 from unisono.lab.bench.training import Trainee
-from unisono.listen.evidence.collector import Witness
-from unisono.listen.step_tracker import Ear
+from unisono.listen.evidence.collector import EvidenceCollector
+from unisono.listen.step_tracker import StepTracker
 from unisono.records.runfile import read_run
 
 MOST_KERNELS = 12
@@ -71,7 +71,7 @@ def swallowed_errors():
         return failed
 
     with contextlib.ExitStack() as stack:
-        for owner, name in ((Ear, "failed"), (Witness, "failed"), (Console, "complain")):
+        for owner, name in ((StepTracker, "failed"), (EvidenceCollector, "failed"), (Console, "complain")):
             stack.enter_context(mock.patch.object(owner, name, noting(getattr(owner, name))))
         yield errors
 

@@ -22,7 +22,7 @@ from unisono.act.guard.options import EXPLOSION, Guard
 from unisono.act.guard.policy_conditions import WITH_LOSSES, stands_out
 from unisono.act.guard.step_state import Situation, Watch
 from unisono.lab.faults.injections import Injection
-from unisono.listen.messages import RollCall
+from unisono.listen.messages import AllRanksStep
 
 GUARD = Guard(rollback=True, reset_momentum=True, budget=False)
 NEVER = 10**9
@@ -64,7 +64,7 @@ class Judged:
     def _restart(self) -> None:
         self._watch, self._policy = Watch(self._setting.workers), GUARD.policy()
 
-    def see(self, roll: RollCall, result: Result) -> None:
+    def see(self, roll: AllRanksStep, result: Result) -> None:
         if roll.step == (self._setting.resume_at or 3 * self._setting.steps // 4):
             self._restart()
         said = [signal for signal in roll.signal_W if signal is not None]

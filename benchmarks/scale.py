@@ -36,18 +36,18 @@ import torch.distributed
 from torch import Tensor
 
 from unisono.exchange.gloo_channel import Payload, Payloads
-from unisono.exchange.store import Mailbox
-from unisono.listen.messages import LocalSignal
-from unisono.measure.step_assembler import Rollbook
+from unisono.exchange.store import MessageStore
+from unisono.listen.messages import RankStep
+from unisono.measure.step_assembler import StepAssembler
 from unisono.measure.step_record import Memory, measure
 from unisono.monitor.live_diagnosis import LiveDiagnosis
-from unisono.monitor.run_recorder import RunLog
+from unisono.monitor.run_recorder import RunRecorder
 from unisono.records import StepRecord, to_line
 from unisono.records.finding import Finding
 from unisono.show.sinks.feed import Feed
 from unisono.sketch import Fold, window_seed, wrap
 from unisono.sketch.gram import gram
-from unisono.sketch.wire_format import Format
+from unisono.sketch.wire_format import WireFormat
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 SIZES = (64, 128, 256, 512, 1_024, 2_048, 4_096)
@@ -88,7 +88,7 @@ class Clock:
 class Gradients:
     """A window's virtual gradients as packets, with their exact squares and inner products."""
 
-    def __init__(self, layout: Format, window: int, clock: Clock) -> None:
+    def __init__(self, layout: WireFormat, window: int, clock: Clock) -> None:
         generator = torch.Generator().manual_seed(window)
         signal_N = torch.randn(PARAMETERS, generator=generator)
         noise_VN = torch.randn(VECTORS, PARAMETERS, generator=generator)
@@ -106,7 +106,7 @@ class Gradients:
         self.packet_VP = torch.stack(packets)
 
 
-def folded(fold: Fold, gradient_N: Tensor, layout: Format) -> Tensor:
+def folded(fold: Fold, gradient_N: Tensor, layout: WireFormat) -> Tensor:
     accumulator_G2K = torch.zeros(GROUPS, 2 * layout.model_length)
     for group, part in enumerate(gradient_N.chunk(GROUPS)):
         fold.add(group, part, accumulator_G2K[group])
@@ -118,16 +118,16 @@ class Job:
 
     def __init__(self, workers: int, folder: str, faulty: bool, clock: Clock) -> None:
         self.workers, self._faulty, self._clock = workers, faulty, clock
-        self._layout = Format(PARAMETERS, GROUPS, workers)
+        self._layout = WireFormat(PARAMETERS, GROUPS, workers)
         self._random = Random(workers)
         server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._stores = [server, server.clone(), server.clone()]
-        self._boxes = [Mailbox(lambda: self._stores[1], rank, workers) for rank in range(workers)]
-        self._root = Mailbox(lambda: self._stores[2], 0, workers)
-        self._book, self._memory = Rollbook(workers), Memory()
+        self._boxes = [MessageStore(lambda: self._stores[1], rank, workers) for rank in range(workers)]
+        self._root = MessageStore(lambda: self._stores[2], 0, workers)
+        self._book, self._memory = StepAssembler(workers), Memory()
         quiet: Any = Quiet()
         feed = Feed((), quiet)
-        self.log = RunLog(folder, list(range(workers)), 0, quiet, LiveDiagnosis(quiet, (), None, feed), feed)
+        self.log = RunRecorder(folder, list(range(workers)), 0, quiet, LiveDiagnosis(quiet, (), None, feed), feed)
         self._greet()
 
     def _greet(self) -> None:
@@ -167,7 +167,7 @@ class Job:
     def _send(self, step: int, dealt_W: list[int], squared_mean: float) -> None:
         gauss = self._random.gauss
         signals = [
-            LocalSignal(
+            RankStep(
                 step=step, time=float(step), loss=2 * math.exp(gauss(0, 0.05)), compute=0.1 * math.exp(gauss(0, 0.02)),
                 seconds=0.2, cost=1e-4, heard=True, window=step // WINDOW * WINDOW,
                 reduced_share=squared_mean / self.workers, squared_norm_G=tuple(self._gradients.square_VG[vector]),
@@ -252,8 +252,8 @@ def measured(workers: int, readings: int) -> dict[str, Any]:
     peak = resident_megabytes() - before
     faulty = run(workers, readings, True, Clock())
     check(workers, healthy.findings, faulty.findings)
-    layout = Format(PARAMETERS, GROUPS, workers)
-    largest = Format(PARAMETERS, 64, workers)
+    layout = WireFormat(PARAMETERS, GROUPS, workers)
+    largest = WireFormat(PARAMETERS, 64, workers)
     return {
         "workers": workers,
         "sketch_length": layout.length,

@@ -13,7 +13,7 @@ from unisono.common.schedule import BURST
 from unisono.diagnose.engine import Diagnosis
 from unisono.lab.faults.injections import Injection
 from unisono.listen.listening_plan import AHEAD
-from unisono.listen.messages import RollCall
+from unisono.listen.messages import AllRanksStep
 from unisono.measure.adapt_schedule import STEPS_BETWEEN_SUSPICIONS
 from unisono.measure.step_record import Memory, measure
 from unisono.records import AttemptRecord, WorkerFacts
@@ -51,7 +51,7 @@ class VirtualRun:
     def listens(self, step: int) -> bool:
         return self.setting.listens(step) or self._burst[0] <= step < self._burst[1]
 
-    def see(self, roll: RollCall) -> None:
+    def see(self, roll: AllRanksStep) -> None:
         if roll.step in (0, self.setting.resume_at):
             self._begin_attempt(roll)
         record = measure(roll, self._memory, self._attempt)
@@ -65,7 +65,7 @@ class VirtualRun:
         if self.diagnosis.suspicious or any(finding.at_least("warning") for finding in fresh):
             self._suspect(roll.step)
 
-    def _begin_attempt(self, roll: RollCall) -> None:
+    def _begin_attempt(self, roll: AllRanksStep) -> None:
         self._attempt += 1
         self._memory = Memory()
         workers = tuple(WorkerFacts(rank, "virtual", 0, "cpu") for rank in range(len(roll.signal_W)))

@@ -13,7 +13,7 @@ import torch
 from benchmarks.detection.setting import Setting
 from torch import Tensor
 
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.sketch import Fold, default_length, dequantise, quantise, window_seed, wrap
 
 
@@ -39,7 +39,7 @@ class Readings:
         skipped: bool,
         heard_R: Sequence[bool],
         rate_R: Sequence[float],
-    ) -> list[RollCall]:
+    ) -> list[AllRanksStep]:
         finite_V = (gradient_VD.isfinite().all(1) & loss_V.isfinite()).tolist()
         square_VG = self._squares(gradient_VD) if any(heard_R) else [()] * len(loss_V)
         sketch_VK = self._sketches(gradient_VD, step) if any(heard_R) else None
@@ -48,7 +48,7 @@ class Readings:
         values = zip(loss_V.tolist(), times_V.tolist(), square_VG, finite_V, strict=True)
         rolls = []
         said = [
-            LocalSignal(
+            RankStep(
                 step=step,
                 time=float(step),
                 loss=loss,
@@ -70,7 +70,9 @@ class Readings:
         ]
         for run, heard in enumerate(heard_R):
             own = slice(run * self._workers, (run + 1) * self._workers)
-            rolls.append(RollCall(step, tuple(said[own]), sketch_VK[own] if heard and sketch_VK is not None else None))
+            rolls.append(
+                AllRanksStep(step, tuple(said[own]), sketch_VK[own] if heard and sketch_VK is not None else None)
+            )
         return rolls
 
     def _squares(self, gradient_VD: Tensor) -> list[list[float]]:

@@ -15,7 +15,7 @@ from benchmarks.detection.virtual_signals import Readings
 from torch import Generator, Tensor
 
 from unisono.lab.faults.injections import Injection
-from unisono.listen.messages import RollCall
+from unisono.listen.messages import AllRanksStep
 
 HARDER = 1.5
 
@@ -51,7 +51,7 @@ class Fleet:
             return torch.optim.SGD(weights, rate, momentum=0.9)
         return torch.optim.AdamW(weights, rate)
 
-    def step(self, step: int, heard_R: Sequence[bool]) -> list[RollCall]:
+    def step(self, step: int, heard_R: Sequence[bool]) -> list[AllRanksStep]:
         """Trains one step. What the workers of each run said."""
         batches = [self._batch(step) for _ in range(self.setting.accumulate)]
         passes = [self._gradients(inputs, targets) for inputs, targets in batches]

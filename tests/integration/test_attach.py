@@ -13,7 +13,7 @@ from torch import nn
 
 import unisono
 from unisono.listen import torch_patches as taps
-from unisono.listen.gradient_reader import Probe
+from unisono.listen.gradient_reader import GradientReader
 from unisono.monitor import run_directory as rundir
 from unisono.records.runfile import read_run
 
@@ -276,7 +276,7 @@ def test_a_failing_probe_is_said_once_and_training_goes_on(model, optimizer, mon
     def fail(*_):
         raise ValueError("injected")
 
-    monkeypatch.setattr(Probe, "hear", fail)
+    monkeypatch.setattr(GradientReader, "hear", fail)
     monitor = unisono.attach(model, optimizer)
     for _ in range(20):
         optimizer.zero_grad()
@@ -290,7 +290,7 @@ def test_interrupts_pass_through(model, optimizer, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Probe, "open", interrupt)
+    monkeypatch.setattr(GradientReader, "open", interrupt)
     with unisono.attach(model, optimizer), pytest.raises(KeyboardInterrupt):
         loss_of(model).backward()
 

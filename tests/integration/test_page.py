@@ -18,7 +18,7 @@ from PIL import Image
 
 from unisono.records import FactsRecord, WorkerFacts
 from unisono.show.page.page_file import render
-from unisono.show.page.page_model import read_story
+from unisono.show.page.page_model import read_page_model
 
 pytestmark = needs_browser()
 
@@ -38,7 +38,7 @@ def open_tab():
 
 def saved(folder, run):
     path = folder / "report.html"
-    path.write_text(render(read_story(run)), "utf-8")
+    path.write_text(render(read_page_model(run)), "utf-8")
     return path.as_uri()
 
 
@@ -267,6 +267,6 @@ def test_a_payload_alone_executes_nothing(open_tab, tmp_path, payload):
 
 def test_the_data_is_strict_json(tmp_path):
     run = invented.run(tmp_path, count=40, grad_norm=lambda step: float("inf") if step == 20 else 0.5)
-    html = render(read_story(run))
+    html = render(read_page_model(run))
     data = html.partition('id="data">')[2].partition("</script>")[0]
     json.loads(data, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))

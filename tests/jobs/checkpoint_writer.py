@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from unisono.act.checkpoints import DiskShelf, Subject, capture, files
+from unisono.act.checkpoints import DiskStore, Subject, capture, files
 
 LAYERS = 6
 
@@ -17,7 +17,7 @@ def write_on(folder, attempt, *, steps=None):
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(LAYERS)))
     # Without an optimizer: torch takes seconds to import what those need.
     subject = Subject(model, [])
-    shelf = DiskShelf(folder, 0, True, "replica-0.pt", keep=2, quiet=0, world=1, attempt=attempt)
+    shelf = DiskStore(folder, 0, True, "replica-0.pt", keep=2, quiet=0, world=1, attempt=attempt)
     for step in itertools.islice(itertools.count(max(files.steps_in(folder), default=0) + 1), steps):
         with torch.no_grad():
             for parameter in model.parameters():

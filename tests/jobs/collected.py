@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unisono.listen import read_timing as collecting
 from unisono.listen.models.ddp import DDPWrapper
-from unisono.listen.read_timing import Collector, Fate
+from unisono.listen.read_timing import GradientLifetime, ReadTiming
 
 STEPS = 4
 IN_BUCKETS = {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.05}
@@ -37,7 +37,7 @@ class Listening:
         self.reads = self.changed = self.read = 0
         self._wrapper, self._fate = DDPWrapper(model), fate
         self._pending = []
-        self._collector = Collector(self._read)
+        self._collector = ReadTiming(self._read)
         self._parameters = list(model.parameters())
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._arrived)
@@ -87,7 +87,7 @@ CASES = {
     "static": {"static_graph": True},
     "static, views": IN_BUCKETS | {"static_graph": True},
     "reentrant": {"checkpointed": True},
-    "too late": IN_BUCKETS | {"zeroed": True, "fate": Fate.STAY},
+    "too late": IN_BUCKETS | {"zeroed": True, "fate": GradientLifetime.STAY},
 }
 
 

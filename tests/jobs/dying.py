@@ -11,7 +11,7 @@ from common import batch, digest, optimizer_for, process_group, wrapped
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.exchange.steering_collectives import Meeting
+from unisono.exchange.steering_collectives import SteeringCollectives
 from unisono.weightings import AgreementFilter
 
 STEPS, FATAL = 20, 6
@@ -35,7 +35,7 @@ def main():
     model = wrapped("perceptron")
     optimizer = optimizer_for("sgd", model)
     step = [0]
-    Meeting.verdict = interrupted(Meeting.verdict, step)
+    SteeringCollectives.verdict = interrupted(SteeringCollectives.verdict, step)
     steering = (
         {} if how == "none" else {"weighting": AgreementFilter(), "gram": "exact" if how == "exact" else "sketch"}
     )

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import unisono
 from unisono.act.guard import device_round as late_meeting
-from unisono.exchange.guard_collectives import Council
+from unisono.exchange.guard_collectives import GuardCollectives
 from unisono.monitor import guard_setup as setting_up
 from unisono.policy import Row
 
@@ -317,7 +317,7 @@ def dying(method):
     """Rank 1 is killed in the middle of a meeting."""
     training = Training("dying", "adamw", unisono.guard())
     if dist.get_rank() == 1:
-        original, calls = getattr(Council, method), []
+        original, calls = getattr(GuardCollectives, method), []
 
         def dies(self, *args):
             calls.append(1)
@@ -325,7 +325,7 @@ def dying(method):
                 os.kill(os.getpid(), signal.SIGKILL)
             return original(self, *args)
 
-        setattr(Council, method, dies)
+        setattr(GuardCollectives, method, dies)
     training.run()
 
 

@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 import unisono
 from guarded import at, run_dir, scaled_gradients, state_print, told
 from unisono.act.actions import sending
-from unisono.act.checkpoints import DiskShelf, model_part
+from unisono.act.checkpoints import DiskStore, model_part
 from unisono.act.guard import executor as deeds
-from unisono.act.guard.executor import Deeds
+from unisono.act.guard.executor import Executor
 
 STEPS, BAD = 45, 37
 CHECKPOINTS = unisono.Checkpoints(every=10, keep=2, quiet=5)
@@ -145,13 +145,13 @@ def killed_in(phase):
 
 
 PHASES = {
-    "decided": (Deeds, "_roll_back"),
-    "fetching": (DiskShelf, "fetch"),
+    "decided": (Executor, "_roll_back"),
+    "fetching": (DiskStore, "fetch"),
     "half-way": (model_part, "put_back_buffers"),
     "gone-back": (deeds, "go_back"),
     "before-resync": (deeds, "resync"),
     "while-sending": (sending, "_fill"),
-    "after-resync": (Deeds, "_resync"),
+    "after-resync": (Executor, "_resync"),
 }
 LATE = ("gone-back", "after-resync")
 ARMED = []

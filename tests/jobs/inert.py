@@ -14,9 +14,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.exchange.thread import Exchange
-from unisono.listen.gradient_reader import Probe
-from unisono.listen.handover import Parcel
+from unisono.exchange.thread import ExchangeThread
+from unisono.listen.gradient_reader import GradientReader
+from unisono.listen.handover import Handover
 
 FIRED = {}
 
@@ -66,7 +66,7 @@ def raise_in_every_step(owner, name):
 
 @contextlib.contextmanager
 def late_once(seconds):
-    original = Exchange._turn
+    original = ExchangeThread._turn
     guilty = dist.get_rank() == dist.get_world_size() - 1
     slept = []
 
@@ -77,8 +77,8 @@ def late_once(seconds):
             FIRED["slept"] = 1
             time.sleep(seconds)
 
-    Exchange._ring_has_steps = lambda self: self.mailbox.sent > 0
-    with injected(Exchange, "_turn", turn):
+    ExchangeThread._ring_has_steps = lambda self: self.mailbox.sent > 0
+    with injected(ExchangeThread, "_turn", turn):
         yield
 
 
@@ -110,9 +110,9 @@ CASES = {
     "find-unused": ("transformer", "sgd", {"find_unused_parameters": True}),
 }
 FAULTS = {
-    "raising-probe": lambda: raise_in_every_step(Probe, "hear"),
-    "raising-signal": lambda: raise_in_every_step(Parcel, "signal"),
-    "raising-thread": lambda: raise_in_every_step(Exchange, "_turn"),
+    "raising-probe": lambda: raise_in_every_step(GradientReader, "hear"),
+    "raising-signal": lambda: raise_in_every_step(Handover, "signal"),
+    "raising-thread": lambda: raise_in_every_step(ExchangeThread, "_turn"),
     "late-3s": lambda: late_once(3.0),
     "full-disk": full_disk,
 }

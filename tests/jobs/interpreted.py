@@ -9,7 +9,7 @@ from unisono.sketch.fingerprint import device as _device
 from unisono.sketch.fingerprint import exact as _exact
 from unisono.sketch.fingerprint.mixing import signed, splitmix64
 from unisono.sketch.gpu import launching
-from unisono.sketch.model_sketch import Reading
+from unisono.sketch.model_sketch import ModelSketch
 
 CPU = torch.device("cpu")
 launching.KINDS.add("cpu")
@@ -28,7 +28,7 @@ def gradients(dtypes, shift):
 
 def difference(dtypes, shift, length, seed, parts):
     names, read = [f"layers.{number}.weight" for number in range(len(SIZES))], gradients(dtypes, shift)
-    reading = Reading(names, SIZES, GROUPS, 3, length, CPU)
+    reading = ModelSketch(names, SIZES, GROUPS, 3, length, CPU)
     reading.reseed(seed)
     reading.begin()
     for index, gradient in enumerate(read):

@@ -10,11 +10,11 @@ import torch.distributed as dist
 from common import process_group, say
 
 import unisono
-from unisono.act.guard.decider import Assessor
-from unisono.act.guard.decision_log import Chronicle
+from unisono.act.guard.decider import Decider
+from unisono.act.guard.decision_log import DecisionLog
 from unisono.act.guard.policy import Decision
-from unisono.exchange.guard_collectives import Council
-from unisono.exchange.guard_messages import Word
+from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.guard_messages import RankReport
 
 USUAL = 30
 """Meetings from which the workers know what is usual."""
@@ -22,13 +22,13 @@ USUAL = 30
 
 class Worker:
     def __init__(self, options):
-        self.council = Council(dist.group.WORLD, torch.device("cpu"))
-        self.chronicle = Chronicle(1)
-        self.assessor = Assessor(range(self.council.world), options, options.policy(), lambda: ())
+        self.council = GuardCollectives(dist.group.WORLD, torch.device("cpu"))
+        self.chronicle = DecisionLog(1)
+        self.assessor = Decider(range(self.council.world), options, options.policy(), lambda: ())
         self.done = []
 
     def meet(self, step, loss, square, finite=True):
-        word = Word(step, loss, finite, square, False, False, self.chronicle.chain, may_be_late=False, held=())
+        word = RankReport(step, loss, finite, square, False, False, self.chronicle.chain, may_be_late=False, held=())
         verdict = self.council.meet(word, lambda words: self.assessor.consider(words, 0))
         if verdict.decision:
             decision = Decision.from_json(verdict.decision.decode())

@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 import unisono
 from unisono.listen import gradient_reader as probe
 from unisono.listen import handover as parcel
-from unisono.listen.evidence.collector import Witness
-from unisono.listen.step_tracker import Ear
+from unisono.listen.evidence.collector import EvidenceCollector
+from unisono.listen.step_tracker import StepTracker
 from unisono.records.runfile import read_run
 from unisono.show.analysis.checkup import examine
 
@@ -96,11 +96,11 @@ def no_synchronisation():
         return call
 
     places = [
-        (Ear, ("backward_begins", "backward_ended", "optimizer_stepped", "loss_scaled", "clipped")),
-        (probe.Probe, ("open", "hear", "close", "squared_norm_of")),
-        (parcel.Parcel, ("send",)),
-        (Witness, ("backward_begins", "loaded", "forward_begins", "forward_ended", "optimizer_begins")),
-        (Witness, ("backward_counted", "statement")),
+        (StepTracker, ("backward_begins", "backward_ended", "optimizer_stepped", "loss_scaled", "clipped")),
+        (probe.GradientReader, ("open", "hear", "close", "squared_norm_of")),
+        (parcel.Handover, ("send",)),
+        (EvidenceCollector, ("backward_begins", "loaded", "forward_begins", "forward_ended", "optimizer_begins")),
+        (EvidenceCollector, ("backward_counted", "statement")),
     ]
     originals = [(owner, name, getattr(owner, name)) for owner, names in places for name in names]
     for owner, name, method in originals:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.sketch.wire_format import Format
+from unisono.sketch.wire_format import WireFormat
 
 WRAPPINGS = {
     "default": lambda model: DistributedDataParallel(model),
@@ -23,13 +23,13 @@ WRAPPINGS = {
 
 
 def first_sketch(wrap, run_dir):
-    sketches, encode = [], Format.encode
+    sketches, encode = [], WireFormat.encode
 
     def keep(self, sketch_GK, window):
         sketches.append(sketch_GK.clone())
         return encode(self, sketch_GK, window)
 
-    Format.encode = keep
+    WireFormat.encode = keep
     torch.manual_seed(0)
     model = wrap(MODELS["transformer"]().eval())
     inputs, labels = batch("transformer", torch.Generator().manual_seed(dist.get_rank()))
@@ -40,7 +40,7 @@ def first_sketch(wrap, run_dir):
             optimizer.zero_grad()
             cross_entropy(model(inputs), labels).backward()
             optimizer.step()
-    Format.encode = encode
+    WireFormat.encode = encode
     return torch.stack(sketches)
 
 

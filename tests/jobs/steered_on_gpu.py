@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.exchange.steering_collectives import Meeting
+from unisono.exchange.steering_collectives import SteeringCollectives
 from unisono.weightings import AgreementFilter
 
 STEPS, FROM = 12, 4
@@ -92,7 +92,7 @@ def checked():
 def by_nccl():
     """One rank is all that a GPU allows; weights are applied on the way."""
     group = dist.new_group([dist.get_rank()], backend="nccl", use_local_synchronization=True)
-    meeting = Meeting(group, torch.device("cuda"))
+    meeting = SteeringCollectives(group, torch.device("cuda"))
     vector = torch.randn(1001, device="cuda")
     gram_WW, square_W = meeting.gram([meeting.swap(vector).arrived()], vector.double().square().sum())
     weighted, left_out = vector.clone(), torch.full_like(vector, math.nan)

@@ -67,7 +67,7 @@ def stuck():
     """Rank 1's listening thread stands still long enough for the side channel to be given up, then goes on."""
     sidechannel.PATIENCE = 1.0
     model, optimizer, monitor = attached()
-    original, slept = exchange.Exchange._turn, []
+    original, slept = exchange.ExchangeThread._turn, []
 
     def turn(self):
         original(self)
@@ -75,7 +75,7 @@ def stuck():
             slept.append(True)
             time.sleep(3.0)
 
-    exchange.Exchange._turn = turn
+    exchange.ExchangeThread._turn = turn
     with monitor:
         for _ in steps(model, optimizer, 200, pause=0.05):
             pass
@@ -86,7 +86,7 @@ def skips_one():
     """Rank 1 once leaves its turn out: the others' sketches would be mixed up for ever."""
     sidechannel.PATIENCE = 1.0
     model, optimizer, monitor = attached()
-    channel_send, skipped = sidechannel.SideChannel.send, []
+    channel_send, skipped = sidechannel.GlooChannel.send, []
 
     def send(self, payload):
         if dist.get_rank() == 1 and payload.step == 20 and not skipped:
@@ -94,7 +94,7 @@ def skips_one():
             return
         channel_send(self, payload)
 
-    sidechannel.SideChannel.send = send
+    sidechannel.GlooChannel.send = send
     with monitor:
         for _ in steps(model, optimizer, 160, pause=0.05):
             pass

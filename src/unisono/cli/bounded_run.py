@@ -51,7 +51,7 @@ class Trial:
 def try_out(command: Sequence[str], environment: Mapping[str, str], run_dir: Path, steps: int) -> Trial:
     """Runs the command until it has recorded so many steps, or ends. Its stdout goes to stderr."""
     attempts = {file: _attempts(file) for file in _run_files(run_dir)}
-    tail = Tail(run_dir / RUN_FILE)
+    tail = StepCounter(run_dir / RUN_FILE)
     mark = uuid.uuid4().hex
     with _ending_by_signal():
         process = _start(command, {**environment, MARK: mark})
@@ -66,7 +66,7 @@ def try_out(command: Sequence[str], environment: Mapping[str, str], run_dir: Pat
     return Trial(returncode, tail.steps, checkups)
 
 
-class Tail:
+class StepCounter:
     """Counts the steps that a file gains."""
 
     def __init__(self, path: Path) -> None:
@@ -124,7 +124,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
         ) from error
 
 
-def _follow(process: subprocess.Popen[bytes], tail: Tail, steps: int) -> int | None:
+def _follow(process: subprocess.Popen[bytes], tail: StepCounter, steps: int) -> int | None:
     """The exit code of a job that has ended by itself."""
     started, told = time.monotonic(), False
     while tail.steps < steps:

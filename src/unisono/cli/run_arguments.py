@@ -64,7 +64,7 @@ SEPARATORS = {"--ignore": ",", "--sink": sinks.SEPARATOR}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """What was asked for: our options, and the command (after `--`) or the script (without) they apply to."""
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -73,14 +73,14 @@ class Request:
     help: bool = False
 
 
-def parse(argv: Sequence[str]) -> Request:
+def parse(argv: Sequence[str]) -> RunRequest:
     """Split `[options] -- CMD...` or `[options] script args...`. What follows the script is its own, dashes and all."""
     options: dict[str, str] = {}
     rest = list(argv)
     while rest and rest[0].startswith("-") and rest[0] not in ("--", "-m"):
         name, equals, value = rest.pop(0).partition("=")
         if name in ("-h", "--help"):
-            return Request(help=True)
+            return RunRequest(help=True)
         if name not in VARIABLES:
             raise UserError(
                 f"`unisono run` takes the options {', '.join(VARIABLES)}. Found `{name}`. "
@@ -99,8 +99,8 @@ def parse(argv: Sequence[str]) -> Request:
     if {"--guard", "--guard-file"} <= set(options):
         del options["--guard"]  # the file says more
     if rest[:1] == ["--"]:
-        return Request(options, command=checked_command(rest[1:]))
-    return Request(options, script=checked_script(rest))
+        return RunRequest(options, command=checked_command(rest[1:]))
+    return RunRequest(options, script=checked_script(rest))
 
 
 def switched_on(name: str, equals: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from unisono.diagnose.rules import RULES, Rule
 from unisono.diagnose.rules.shared.rule import Case
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.records import RECORD_TYPES, Record
 from unisono.records.finding import SEVERITIES, Finding
@@ -19,7 +19,7 @@ from unisono.records.finding import SEVERITIES, Finding
 
 class Diagnosis:
     def __init__(self, ignore: Sequence[str] = ()) -> None:
-        self.scene = Scene()
+        self.scene = RunState()
         self.ignore = frozenset(ignore)
         self._rules: list[Rule] = [rule() for rule in RULES]
         self._looks = {kind: _methods(self._rules, f"on_{kind}") for kind in RECORD_TYPES}
@@ -98,7 +98,7 @@ def diagnose(records: Iterable[Record], ignore: Sequence[str] = ()) -> Diagnosis
     return diagnosis
 
 
-def _methods(rules: Iterable[Rule], name: str) -> list[Callable[[Any, Scene], None]]:
+def _methods(rules: Iterable[Rule], name: str) -> list[Callable[[Any, RunState], None]]:
     return [getattr(rule, name) for rule in rules if hasattr(rule, name)]
 
 

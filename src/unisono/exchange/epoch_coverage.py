@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisono.exchange.sample_draws import Draws
+from unisono.exchange.sample_draws import SampleDraws
 
 LONG_ORDER = 32
 """Samples in the same order as before that cannot be chance."""
 
 
-class Passes:
+class EpochCoverage:
     def __init__(self, number: int) -> None:
         self.number = number
         self.epoch = -1
@@ -19,7 +19,7 @@ class Passes:
         """Something was drawn since the last message."""
 
         self._batches = 0
-        self._draws = Draws()
+        self._draws = SampleDraws()
         self._order: list[int] = []
         self._last_order: list[int] = []
         self._facts: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Passes:
         self.epoch += 1
         self.dataset = dataset
         self._last_order = self._order
-        self._batches, self._draws, self._order = 0, Draws(), []
+        self._batches, self._draws, self._order = 0, SampleDraws(), []
         self._facts = facts
         return {**facts, "number": str(self.number), "pass": str(self.epoch)}
 
@@ -40,7 +40,7 @@ class Passes:
         if len(self._order) < LONG_ORDER * 8:
             self._order += indices
 
-    def message(self, step: int, complete: bool, evaluated: Draws) -> dict[str, Any] | None:
+    def message(self, step: int, complete: bool, evaluated: SampleDraws) -> dict[str, Any] | None:
         """What to tell of the pass; nothing where indices are unknown."""
         if not self._draws.drawn or not (self.has_news or complete):
             return None

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from unisono.exchange.epoch_coverage import Passes
-from unisono.exchange.sample_draws import Draws
+from unisono.exchange.epoch_coverage import EpochCoverage
+from unisono.exchange.sample_draws import SampleDraws
 from unisono.exchange.store import Message
 from unisono.listen.evidence.batch_tracker import MASKS, Leaf, Pull
 from unisono.listen.evidence.rng_streams import consumed
-from unisono.listen.handover import Parcel
-from unisono.listen.messages import LocalSignal
+from unisono.listen.handover import Handover
+from unisono.listen.messages import RankStep
 from unisono.sketch.fingerprint import digest, hash_of, rows
 
 REMEMBERED_BATCHES = 4_096
@@ -32,17 +32,17 @@ CLOSELY_FOLLOWED = 8
 """Passes over the data of which every one is told; later ones at most every `COVERAGE_EVERY` steps."""
 
 
-class Testimony:
+class EvidenceMessages:
     def __init__(self) -> None:
         self._seen: deque[int] = deque(maxlen=REMEMBERED_BATCHES)
         self._audits: deque[tuple[int, dict[str, int]]] = deque(maxlen=REMEMBERED_AUDITS)
         self._indices: deque[tuple[int, array[int], float | None]] = deque(maxlen=REMEMBERED_STEPS)
         self._told: Counter[str] = Counter()
-        self._passes: dict[int, Passes] = {}
-        self._evaluated: dict[int, Draws] = {}
+        self._passes: dict[int, EpochCoverage] = {}
+        self._evaluated: dict[int, SampleDraws] = {}
         self._step = self._last_told = -1
 
-    def take(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
+    def take(self, parcel: Handover) -> tuple[RankStep, list[Message]]:
         """The rank's signal of the step, and what else it has to tell."""
         statement, self._step = parcel.statement, parcel.step
         messages = self._facts(parcel) + self._data(parcel)
@@ -73,7 +73,7 @@ class Testimony:
                 return {"kind": "batch", "key": key, "step": step, "rank": rank, "loss": loss, "indices": known}
         return None
 
-    def _signal(self, parcel: Parcel) -> LocalSignal:
+    def _signal(self, parcel: Handover) -> RankStep:
         statement = parcel.statement
         prints = {name: int(parcel.print_of(value) or 0) for name, value in statement.weights.items()}
         if prints:
@@ -122,7 +122,7 @@ class Testimony:
             self._seen.append(content)
         return values
 
-    def _facts(self, parcel: Parcel) -> list[Message]:
+    def _facts(self, parcel: Handover) -> list[Message]:
         facts = dict(parcel.statement.facts)
         if parcel.statement.initial is not None:
             facts["initial"] = {"weights": f"{(parcel.print_of(parcel.statement.initial) or 0) % 2**64:016x}"}
@@ -134,7 +134,7 @@ class Testimony:
         self._told[topic] += 1
         return message | {"key": f"facts/{topic}/{self._told[topic]}"}
 
-    def _data(self, parcel: Parcel) -> list[Message]:
+    def _data(self, parcel: Handover) -> list[Message]:
         messages: list[Message] = []
         drawn: list[int] = []
         for pull in parcel.statement.evaluated:
@@ -150,14 +150,14 @@ class Testimony:
             self._indices.append((parcel.step, kept, parcel.number_of(parcel.loss)))
         return messages + self._progress(parcel.step)
 
-    def _passes_of(self, loader: int) -> Passes:
+    def _passes_of(self, loader: int) -> EpochCoverage:
         """Of the newest loaders: a script may build one for every epoch."""
-        passes = self._passes.setdefault(loader, Passes(loader))
+        passes = self._passes.setdefault(loader, EpochCoverage(loader))
         if len(self._passes) > MOST_PASSES:
             del self._passes[min(self._passes)]
         return passes
 
-    def _turn_over(self, passes: Passes, pull: Pull, step: int) -> list[Message]:
+    def _turn_over(self, passes: EpochCoverage, pull: Pull, step: int) -> list[Message]:
         """A pass has ended and another begun."""
         if not (pull.first or passes.epoch < 0):
             return []
@@ -176,16 +176,16 @@ class Testimony:
         stories = [self._story(passes, step, complete=False) for passes in self._passes.values()]
         return [story for story in stories if story is not None]
 
-    def _story(self, passes: Passes, step: int, complete: bool) -> Message | None:
+    def _story(self, passes: EpochCoverage, step: int, complete: bool) -> Message | None:
         return passes.message(step, complete, self._evaluated_of(passes.dataset))
 
-    def _evaluated_of(self, dataset: int) -> Draws:
+    def _evaluated_of(self, dataset: int) -> SampleDraws:
         """What was evaluated of a dataset; of a few of them."""
         if len(self._evaluated) >= MOST_DATASETS and dataset not in self._evaluated:
-            return Draws()
-        return self._evaluated.setdefault(dataset, Draws())
+            return SampleDraws()
+        return self._evaluated.setdefault(dataset, SampleDraws())
 
-    def _streams(self, parcel: Parcel) -> Message:
+    def _streams(self, parcel: Handover) -> Message:
         drawn = {
             f"{name} in {where}": state
             for where, (before, after) in parcel.statement.streams.items()
@@ -193,7 +193,7 @@ class Testimony:
         }
         return {"kind": "streams", "key": f"streams/{parcel.step}", "step": parcel.step, "drawn": drawn}
 
-    def _projections(self, parcel: Parcel) -> Message:
+    def _projections(self, parcel: Handover) -> Message:
         values = {name: _floats(numbers) for name, numbers in parcel.statement.projections.items()}
         return {"kind": "detail", "key": f"detail/{parcel.step}", "step": parcel.step, "projections": values}
 

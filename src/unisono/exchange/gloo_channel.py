@@ -92,7 +92,7 @@ class _Gather:
     packets_WP: Tensor | None
 
 
-class SideChannel:
+class GlooChannel:
     """One era: a gloo group and the gathers under way in it."""
 
     def __init__(self, store: Any, rank: int, world: int, body_size: int, era: int, start: int) -> None:

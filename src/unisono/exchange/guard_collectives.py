@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unisono.exchange.guard_messages import Verdict, Word, verdict_of, word_of
+from unisono.exchange.guard_messages import RankReport, RoundResult, rank_report, round_result
 
 FAILED = -1.0
 """In place of a length: the first worker could not decide."""
 
 
-class Council:
+class GuardCollectives:
     """:param group: None where there is one worker, who meets nobody."""
 
     def __init__(self, group: Any, device: torch.device) -> None:
@@ -34,8 +34,8 @@ class Council:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def meet(self, word: Word, decide: Callable[[list[Word]], Verdict]) -> Verdict:
-        words = [word_of(numbers) for numbers in self._gather(word.numbers())]
+    def meet(self, word: RankReport, decide: Callable[[list[RankReport]], RoundResult]) -> RoundResult:
+        words = [rank_report(numbers) for numbers in self._gather(word.numbers())]
         return self._follow(lambda: decide(words))
 
     def choose(self, mine: Sequence[int]) -> int | None:
@@ -66,11 +66,11 @@ class Council:
         """Until every worker has come here."""
         self._all([0.0])
 
-    def _follow(self, decide: Callable[[], Verdict]) -> Verdict:
+    def _follow(self, decide: Callable[[], RoundResult]) -> RoundResult:
         """What the first worker decides, on every worker. Where it cannot, all fail."""
         if self.group is None:
             return decide()
-        verdict, error = Verdict(0, quiet=False), None
+        verdict, error = RoundResult(0, quiet=False), None
         if self.is_first:
             try:
                 verdict = decide()
@@ -84,12 +84,12 @@ class Council:
             raise RuntimeError("The guard failed on the first worker; its error is said there. No step was taken.")
         return self.with_decision(header, verdict.decision)
 
-    def with_decision(self, header: Sequence[float], decision: bytes) -> Verdict:
+    def with_decision(self, header: Sequence[float], decision: bytes) -> RoundResult:
         """:param decision: Known to the first worker, and sent where there is one."""
         length = int(header[0])
         if length and self.group is not None:
             decision = self._broadcast_bytes(decision, length)
-        return verdict_of(header, decision if length else b"")
+        return round_result(header, decision if length else b"")
 
     def gather_on_device(self, numbers_N: Tensor) -> Tensor:
         """A row for each worker. Nobody waits."""

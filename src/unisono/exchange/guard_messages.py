@@ -14,7 +14,7 @@ ENDINGS = ("", "a worker has stopped listening", "the workers' decisions differ"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class RankReport:
     """One worker's."""
 
     step: int
@@ -58,9 +58,9 @@ LOSS_KNOWN, LOSS, FINITE, SQUARE, SCALED = 1, 2, 3, 4, 5
 """Places of some numbers."""
 
 
-def word_of(numbers: Sequence[float]) -> Word:
+def rank_report(numbers: Sequence[float]) -> RankReport:
     step, known, loss, finite, square, scaled, leaving, chain, late, *held = numbers
-    return Word(
+    return RankReport(
         step=int(step),
         loss=loss if known else None,
         finite=None if finite == UNKNOWN else bool(finite),
@@ -74,7 +74,7 @@ def word_of(numbers: Sequence[float]) -> Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RoundResult:
     """The first worker's, for all."""
 
     step: int
@@ -108,9 +108,9 @@ class Verdict:
         ]
 
 
-def verdict_of(numbers: Sequence[float], decision: bytes) -> Verdict:
+def round_result(numbers: Sequence[float], decision: bytes) -> RoundResult:
     _, step, quiet, agreed, ends, late, norm_limit = numbers
-    return Verdict(
+    return RoundResult(
         step=int(step),
         quiet=bool(quiet),
         agreed=None if agreed == UNKNOWN else int(agreed),

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 
 from unisono import __version__
-from unisono.listen.gradient_reader import Probe
+from unisono.listen.gradient_reader import GradientReader
 from unisono.listen.models.wrapper import Wrapper
 
 
-def own_facts(rank: int, probe: Probe) -> dict[str, Any]:
+def own_facts(rank: int, probe: GradientReader) -> dict[str, Any]:
     return {
         "rank": rank,
         "host": socket.gethostname(),
@@ -46,7 +46,7 @@ def compared_settings(schedule: object, world: int) -> dict[str, str]:
     }
 
 
-def compared_model(probe: Probe, wrapper: Wrapper) -> dict[str, str]:
+def compared_model(probe: GradientReader, wrapper: Wrapper) -> dict[str, str]:
     named = zip(probe.names, probe.parameters, strict=True)
     structure = repr([(name, tuple(parameter.shape), str(parameter.dtype)) for name, parameter in named])
     dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in probe.parameters})

@@ -9,10 +9,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, get_type_hints
 
-from unisono.listen.messages import LocalSignal
+from unisono.listen.messages import RankStep
 
-_HINTS = get_type_hints(LocalSignal)
-_ALL = [field.name for field in fields(LocalSignal)]
+_HINTS = get_type_hints(RankStep)
+_ALL = [field.name for field in fields(RankStep)]
 _LISTS = [name for name in _ALL if _HINTS[name] == tuple[float, ...]]
 _NAMES = [name for name in _ALL if name not in _LISTS]
 _LIST_PLACES = [_ALL.index(name) for name in _LISTS]
@@ -23,14 +23,14 @@ _values, _lists = attrgetter(*_NAMES), attrgetter(*_LISTS)
 _Thawed: type[Any] = make_dataclass("_Thawed", _ALL, slots=True)
 
 
-def pack(signal: LocalSignal) -> bytes:
+def pack(signal: RankStep) -> bytes:
     values, lists = _values(signal), _lists(signal)
     known = sum(1 << place for place, value in enumerate(values) if value is not None)
     head = _FIXED.pack(known, *map(len, lists), *(0 if value is None else value for value in values))
     return head + b"".join(struct.pack(f"<{len(numbers)}d", *numbers) for numbers in lists)
 
 
-def unpack(message: bytes) -> Iterator[LocalSignal]:
+def unpack(message: bytes) -> Iterator[RankStep]:
     """The signals packed one after the other in `message`; raises struct.error on a torn one."""
     at = 0
     while at < len(message):
@@ -43,7 +43,7 @@ def unpack(message: bytes) -> Iterator[LocalSignal]:
             values.insert(place, struct.unpack_from(f"<{length}d", message, at) if length else ())
             at += 8 * length
         signal = _Thawed(*values)
-        signal.__class__ = LocalSignal
+        signal.__class__ = RankStep
         yield signal
 
 

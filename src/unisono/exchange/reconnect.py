@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from unisono.exchange.gloo_channel import Payload, SideChannel
+from unisono.exchange.gloo_channel import GlooChannel, Payload
 
 MOST_HELD = 64
 PARTING = 1.0
 """Seconds for which a connection that nobody waits for any more may end its last question to the store."""
 
-OpenChannel = Callable[[int, int, threading.Event], SideChannel]
+OpenChannel = Callable[[int, int, threading.Event], GlooChannel]
 """From era, first step, and whether it has been given up."""
 
 
-class Switchyard:
+class ReconnectingChannel:
     def __init__(self, open_channel: OpenChannel, complain: Callable[[str], None]) -> None:
         self._open_channel, self._complain = open_channel, complain
-        self._channel: SideChannel | None = None
+        self._channel: GlooChannel | None = None
         self._opening: _Opening | None = None
         self._held: deque[Payload] = deque()
         self.era = -1
@@ -105,7 +105,7 @@ class _Opening(threading.Thread):
     def __init__(self, open_channel: OpenChannel, era: int, start: int) -> None:
         super().__init__(name="unisono-connect", daemon=True)
         self.begins_at = start
-        self.channel: SideChannel | None = None
+        self.channel: GlooChannel | None = None
         self.error: Exception | None = None
         self._open_channel, self._era = open_channel, era
         self._given_up = threading.Event()

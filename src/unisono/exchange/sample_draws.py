@@ -15,7 +15,7 @@ from unisono.sketch.fingerprint import splitmix64
 MOST_KEPT = 1_024
 
 
-class Draws:
+class SampleDraws:
     def __init__(self) -> None:
         self.drawn = 0
         self._level = 0

@@ -34,7 +34,7 @@ class Slices:
         return self.slice_WS
 
 
-class Meeting:
+class SteeringCollectives:
     def __init__(self, group: Any, device: torch.device) -> None:
         self.group = group
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)

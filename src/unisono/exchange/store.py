@@ -24,7 +24,7 @@ from unisono.common.limits import ALL_PAIRS_UP_TO
 from unisono.common.ranks_key import group_key
 from unisono.exchange.rank_step_bytes import pack, unpack
 from unisono.listen.listening_plan import Announcement
-from unisono.listen.messages import LocalSignal
+from unisono.listen.messages import RankStep
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 SLOTS = 64
@@ -48,13 +48,13 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    signals: list[LocalSignal]
+class RankMessage:
+    signals: list[RankStep]
     messages: list[Message]
     """Evidence that is not part of a step's signal."""
 
 
-class Stores:
+class StoreConnections:
     """One monitor's part of the job's key-value store, over connections of our own: threads on one block each other.
 
     Connections are few and kept. Each new one can hold the whole store up for seconds, while its server looks for the
@@ -106,7 +106,7 @@ def wait_for_greetings(store: Any, world: int, given_up: threading.Event) -> Non
             raise TimeoutError("not every rank has called attach")
 
 
-class Mailbox:
+class MessageStore:
     def __init__(self, open_store: Callable[[], Any], rank: int, world: int) -> None:
         self._open_store, self.rank, self._world = open_store, rank, world
         self.sent = 0
@@ -161,17 +161,17 @@ class Mailbox:
         facts: dict[str, Any] | None = json.loads(self._store.get("run")) if self._store.check(["run"]) else None
         return facts
 
-    def send(self, signals: Iterable[LocalSignal], messages: Sequence[Message] = (), last: bool = False) -> None:
+    def send(self, signals: Iterable[RankStep], messages: Sequence[Message] = (), last: bool = False) -> None:
         body = b"".join(map(pack, signals))
         header = _HEADER.pack(_MAGIC, self._world, self.sent, last, len(body))
         told = json.dumps(messages).encode() if messages else b""
         self._store.set(f"m/{self.rank}/{self.sent % SLOTS}", header + body + told)
         self.sent += 1
 
-    def collect(self, ranks: list[int]) -> tuple[dict[int, Letter], int]:
+    def collect(self, ranks: list[int]) -> tuple[dict[int, RankMessage], int]:
         """New letters of `ranks`, one each, and how many were overwritten before they were read."""
         letters = self._store.multi_get([f"m/{rank}/{self._read[rank] % SLOTS}" for rank in ranks])
-        fresh: dict[int, Letter] = {}
+        fresh: dict[int, RankMessage] = {}
         lost = 0
         for rank, letter in zip(ranks, letters, strict=True):
             magic, world, number, last, size = _HEADER.unpack_from(letter)
@@ -180,7 +180,7 @@ class Mailbox:
             lost += number - self._read[rank]
             self._read[rank] = number + 1
             body, told = letter[_HEADER.size : _HEADER.size + size], letter[_HEADER.size + size :]
-            fresh[rank] = Letter(list(unpack(body)), json.loads(told) if told else [])
+            fresh[rank] = RankMessage(list(unpack(body)), json.loads(told) if told else [])
             if last:
                 self.left.add(rank)
         return fresh, lost

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from unisono.exchange.evidence_messages import Testimony
+from unisono.exchange.evidence_messages import EvidenceMessages
 from unisono.exchange.gloo_channel import Payload
-from unisono.exchange.reconnect import Switchyard
-from unisono.exchange.store import Mailbox, Message
-from unisono.listen.handover import Parcel
-from unisono.listen.listening_plan import Announcement, Plan
-from unisono.listen.messages import LocalSignal
-from unisono.sketch.wire_format import Format
+from unisono.exchange.reconnect import ReconnectingChannel
+from unisono.exchange.store import Message, MessageStore
+from unisono.listen.handover import Handover
+from unisono.listen.listening_plan import Announcement, ListeningPlan
+from unisono.listen.messages import RankStep
+from unisono.sketch.wire_format import WireFormat
 
 TURN, UNHURRIED = 0.02, 0.1
 """Seconds from turn to turn, with gradients on their way and without: each takes Python's lock from training."""
@@ -43,30 +43,30 @@ FAREWELL = 6.0
 """Seconds for what is still on its way at the end; longer than the 5 s that a name server may hold the store up."""
 
 
-class Root(Protocol):
+class Rank0Part(Protocol):
     """What rank 0 does beside the others' work."""
 
-    def turn(self, exchange: Exchange) -> None: ...
+    def turn(self, exchange: ExchangeThread) -> None: ...
     def gathered(self, step: int, packets_WP: Tensor) -> bool:
         """Whether all ranks spoke of the same step."""
 
     def awaits(self, step: int) -> None: ...
     def directions_lost(self) -> None: ...
-    def farewell(self, exchange: Exchange, deadline: float) -> None: ...
+    def farewell(self, exchange: ExchangeThread, deadline: float) -> None: ...
 
 
-class Exchange:
+class ExchangeThread:
     def __init__(
         self,
-        mailbox: Mailbox,
-        switchyard: Switchyard,
-        plan: Plan,
-        layout: Format,
+        mailbox: MessageStore,
+        switchyard: ReconnectingChannel,
+        plan: ListeningPlan,
+        layout: WireFormat,
         facts: dict[str, Any],
         run_facts: dict[str, Any] | None,
-        keep: Callable[[LocalSignal], None],
+        keep: Callable[[RankStep], None],
         complain: Callable[[str], None],
-        root: Root | None,
+        root: Rank0Part | None,
         leave_ring: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
@@ -81,9 +81,9 @@ class Exchange:
 
         self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
         self._leave_ring, self._finished = leave_ring, finished
-        self._testimony, self._patience = Testimony(), FAREWELL
-        self._queue: deque[Parcel] = deque()
-        self._outbox: deque[LocalSignal] = deque(maxlen=LONGEST_OUTBOX)
+        self._testimony, self._patience = EvidenceMessages(), FAREWELL
+        self._queue: deque[Handover] = deque()
+        self._outbox: deque[RankStep] = deque(maxlen=LONGEST_OUTBOX)
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
         self._posted = self._looked = self._asked = 0.0
         self._greeted = False
@@ -94,7 +94,7 @@ class Exchange:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, parcel: Parcel) -> None:
+    def submit(self, parcel: Handover) -> None:
         """Called on the training thread."""
         self.newest = parcel.step
         if len(self._queue) >= LONGEST_QUEUE:
@@ -175,7 +175,7 @@ class Exchange:
             finally:
                 parcel.discard()
 
-    def _testify(self, parcel: Parcel) -> tuple[LocalSignal, list[Message]]:
+    def _testify(self, parcel: Handover) -> tuple[RankStep, list[Message]]:
         """Evidence that cannot be read must not cost the step's own numbers."""
         try:
             return self._testimony.take(parcel)
@@ -183,7 +183,7 @@ class Exchange:
             self.complain(f"evidence could not be read ({type(error).__name__}: {error}); training is not affected")
             return parcel.signal(), []
 
-    def _send_directions(self, parcel: Parcel, signal: LocalSignal) -> None:
+    def _send_directions(self, parcel: Handover, signal: RankStep) -> None:
         body = None
         if parcel.hearing is None:
             self.lost += 1

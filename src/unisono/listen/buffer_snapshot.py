@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-class RememberedBuffers:
+class BufferSnapshot:
     def __init__(self) -> None:
         self._before: list[tuple[Tensor, Tensor]] = []
 

@@ -18,7 +18,7 @@ def sum_of(gradient: Tensor) -> float | Tensor:
     return plain((torch.view_as_real(values) if values.is_complex() else values).sum(dtype=torch.float64))
 
 
-class Luggage:
+class DeviceScalars:
     """Numbers of one type on their way from a device to the host, all in one copy."""
 
     def __init__(self, numbers: Iterable[object], dtype: torch.dtype) -> None:

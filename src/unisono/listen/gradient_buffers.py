@@ -15,7 +15,7 @@ from torch import Tensor
 from unisono.sketch import wrap
 
 
-class Ring:
+class BufferRing:
     """Buffers that go round between the training thread and the listening thread: as many as there may be, or none."""
 
     def __init__(self, make: Callable[[], Tensor], most: int) -> None:
@@ -44,7 +44,7 @@ class Ring:
         self._spare, self._to_make = [], 0
 
 
-class Layout(Protocol):
+class SentFormat(Protocol):
     """What of a reading is sent to other ranks."""
 
     def shorten(self, sketch_GK: Tensor, window: int) -> tuple[Tensor, Tensor]: ...
@@ -52,7 +52,7 @@ class Layout(Protocol):
     def encode(self, sketch_GK: Tensor, window: int) -> Tensor: ...
 
 
-class Hearing(ABC):
+class GradientReadout(ABC):
     """Squared norms of parameters and sketches of layer groups, as read."""
 
     def __init__(self, window: int, group_P: Tensor, groups: int) -> None:
@@ -63,7 +63,7 @@ class Hearing(ABC):
     def ready(self) -> bool: ...
 
     @abstractmethod
-    def directions(self, layout: Layout, unscale: float) -> Tensor:
+    def directions(self, layout: SentFormat, unscale: float) -> Tensor:
         """As bytes for others. Called off the training thread."""
 
     @abstractmethod
@@ -87,11 +87,16 @@ class Hearing(ABC):
         return int((~squared_norm_P.isfinite()).sum()), tuple(squared_norm_G.tolist())
 
 
-class HostHearing(Hearing):
+class HostReadout(GradientReadout):
     """Read on a CPU: sums that are still as the fold left them."""
 
     def __init__(
-        self, window: int, group_P: Tensor, ring: Ring, accumulator_G2K: Tensor, square_P: Sequence[float | Tensor]
+        self,
+        window: int,
+        group_P: Tensor,
+        ring: BufferRing,
+        accumulator_G2K: Tensor,
+        square_P: Sequence[float | Tensor],
     ) -> None:
         super().__init__(window, group_P, len(accumulator_G2K))
         self._ring, self._square_P = ring, square_P
@@ -101,7 +106,7 @@ class HostHearing(Hearing):
     def ready(self) -> bool:
         return True
 
-    def directions(self, layout: Layout, unscale: float) -> Tensor:
+    def directions(self, layout: SentFormat, unscale: float) -> Tensor:
         return layout.encode(self._sketches() * unscale, self.window)
 
     def discard(self) -> None:
@@ -122,7 +127,7 @@ class HostHearing(Hearing):
         return self._sketch_GK
 
 
-class DeviceHearing(Hearing):
+class DeviceReadout(GradientReadout):
     """Read on a GPU, and copied to pinned memory beside the training stream."""
 
     def __init__(
@@ -130,7 +135,7 @@ class DeviceHearing(Hearing):
         window: int,
         group_P: Tensor,
         groups: int,
-        ring: Ring,
+        ring: BufferRing,
         pinned: Tensor,
         stream: torch.cuda.Stream,
         sent: Sequence[Tensor],
@@ -158,7 +163,7 @@ class DeviceHearing(Hearing):
             self._on_device = ()
         return arrived
 
-    def directions(self, layout: Layout, unscale: float) -> Tensor:
+    def directions(self, layout: SentFormat, unscale: float) -> Tensor:
         whole_K, group_Gk = self._sent
         return layout.pack(whole_K * unscale, group_Gk * unscale)
 

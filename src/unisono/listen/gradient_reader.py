@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from unisono.common.layer_groups import layer_groups
 from unisono.listen.even_share import even_share
-from unisono.listen.gradient_buffers import DeviceHearing, Hearing, HostHearing, Ring
-from unisono.listen.read_timing import Collector, Fate
-from unisono.sketch import Reading, compile_kernels, default_length, real_elements, total_square, window_seed
-from unisono.sketch.wire_format import Format
+from unisono.listen.gradient_buffers import BufferRing, DeviceReadout, GradientReadout, HostReadout
+from unisono.listen.read_timing import GradientLifetime, ReadTiming
+from unisono.sketch import ModelSketch, compile_kernels, default_length, real_elements, total_square, window_seed
+from unisono.sketch.wire_format import WireFormat
 
 READINGS_BYTES = 64 << 20
 """Host memory for readings that the listening thread has not yet taken over."""
 
 
-class Probe:
+class GradientReader:
     def __init__(self, named_parameters: Sequence[tuple[str, nn.Parameter]], world: int = 1) -> None:
         self.names = [name for name, _ in named_parameters]
         self.parameters = [parameter for _, parameter in named_parameters]
@@ -35,17 +35,17 @@ class Probe:
         self.trouble = compile_kernels((p.dtype for p in self.parameters), self.length, self.device)
         """Why gradients are read more slowly than they could be."""
 
-        self._reading = Reading(self.names, numels, group_of, len(group_names), self.length, self.device)
-        self._collector = Collector(self._reading.flush)
+        self._reading = ModelSketch(self.names, numels, group_of, len(group_names), self.length, self.device)
+        self._collector = ReadTiming(self._reading.flush)
         self._on_device = self.device.type == "cuda"
-        self.layout = Format(self.length, len(group_names), world)
+        self.layout = WireFormat(self.length, len(group_names), world)
 
         self._ring = self._make_ring()
         self._stream = torch.cuda.Stream(self.device) if self._on_device else None
         self._buffer: Tensor | None = None
         self._window: int | None = None
 
-    def open(self, window: int, fate: Fate = Fate.STAY) -> bool:
+    def open(self, window: int, fate: GradientLifetime = GradientLifetime.STAY) -> bool:
         """Begins a reading; false when the listening thread has not yet given a buffer back."""
         self._buffer = self._ring.take()
         if self._buffer is None:
@@ -63,7 +63,7 @@ class Probe:
         if gradient is not None and self._buffer is not None and self._reading.add(index, gradient):
             self._collector.noted(parameter, gradient)
 
-    def close(self) -> tuple[Hearing, float]:
+    def close(self) -> tuple[GradientReadout, float]:
         """The reading, and the seconds that it took beside the calls of `hear`."""
         buffer, self._buffer = self._buffer, None
         if buffer is None or self._window is None:
@@ -76,13 +76,13 @@ class Probe:
             self.abandon()
             raise
 
-    def _hearing(self, window: int, buffer: Tensor) -> Hearing:
+    def _hearing(self, window: int, buffer: Tensor) -> GradientReadout:
         """On a GPU this starts the copy to the host."""
         if self._stream is None:
-            return HostHearing(window, self._group_P, self._ring, buffer, self._reading.square_P)
+            return HostReadout(window, self._group_P, self._ring, buffer, self._reading.square_P)
         sketch_GK, square_P = self._reading.end()
         sent = self.layout.shorten(sketch_GK, window)
-        return DeviceHearing(window, self._group_P, len(sketch_GK), self._ring, buffer, self._stream, sent, square_P)
+        return DeviceReadout(window, self._group_P, len(sketch_GK), self._ring, buffer, self._stream, sent, square_P)
 
     def abandon(self) -> None:
         self._reading.forget()
@@ -109,11 +109,11 @@ class Probe:
     def _give_back(self, buffer: Tensor) -> None:
         self._ring.give_back(buffer if self._on_device else buffer.zero_())
 
-    def _make_ring(self) -> Ring:
+    def _make_ring(self) -> BufferRing:
         groups, length = len(self.group_names), self.length
         sent = self.layout.length + self.layout.groups * self.layout.group_length
         numbers = 2 * len(self.names) + sent if self._on_device else groups * 2 * length
         most = min(64, max(3, READINGS_BYTES // (4 * numbers)))
         if self._on_device:
-            return Ring(lambda: torch.empty(numbers, pin_memory=True), most)
-        return Ring(lambda: torch.zeros(groups, 2 * length, device=self.device), most)
+            return BufferRing(lambda: torch.empty(numbers, pin_memory=True), most)
+        return BufferRing(lambda: torch.zeros(groups, 2 * length, device=self.device), most)

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from unisono.listen.clock import Clock, Mark
-from unisono.listen.device_scalars import Luggage
-from unisono.listen.evidence.raw_evidence import Statement
-from unisono.listen.gradient_buffers import Hearing
-from unisono.listen.messages import LocalSignal, Steered
+from unisono.listen.device_scalars import DeviceScalars
+from unisono.listen.evidence.raw_evidence import RawEvidence
+from unisono.listen.gradient_buffers import GradientReadout
+from unisono.listen.messages import RankStep, Steered
 
 
 @dataclass(slots=True)
-class Parcel:
+class Handover:
     step: int
     time: float
     due: bool
@@ -39,17 +39,17 @@ class Parcel:
     """Sum of one small gradient: not finite if anything upstream of it was not."""
 
     reduced_share: float | Tensor | None
-    hearing: Hearing | None
-    statement: Statement
+    hearing: GradientReadout | None
+    statement: RawEvidence
     steered: Steered | None = None
-    _floats: Luggage = field(init=False)
-    _prints: Luggage = field(init=False)
+    _floats: DeviceScalars = field(init=False)
+    _prints: DeviceScalars = field(init=False)
     _arrived: torch.cuda.Event | None = field(default=None, init=False)
 
-    def send(self, device: torch.device) -> Parcel:
+    def send(self, device: torch.device) -> Handover:
         """Starts the copy of everything that still lies on a device."""
-        self._floats = Luggage(self._numbers(), torch.float64)
-        self._prints = Luggage(self.statement.prints(), torch.int64)
+        self._floats = DeviceScalars(self._numbers(), torch.float64)
+        self._prints = DeviceScalars(self.statement.prints(), torch.int64)
         if device.type == "cuda":
             # Also when nothing is on its way for us: samples of the inputs may be.
             self._arrived = torch.cuda.Event()
@@ -69,13 +69,13 @@ class Parcel:
         """Factor from gradients as read to gradients of the loss: the loss scaler's share taken out."""
         return 1.0 / (self._floats.unpack(self.scale) or 1.0)
 
-    def signal(self) -> LocalSignal:
+    def signal(self) -> RankStep:
         loss, clip_norm, witness, reduced = (
             self._floats.unpack(number) for number in (self.loss, self.clip_norm, self.witness, self.reduced_share)
         )
         unscale = self.unscale()
         nonfinite, squared_norm_G = self.hearing.squared_norms() if self.hearing else (0, ())
-        return LocalSignal(
+        return RankStep(
             step=self.step,
             time=self.time,
             loss=loss,

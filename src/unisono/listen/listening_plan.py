@@ -41,7 +41,7 @@ class Announcement:
     """Every rank writes its last steps to a file."""
 
 
-class Plan:
+class ListeningPlan:
     def __init__(self, schedule: Schedule, first_step: int = 0) -> None:
         self._schedule = schedule
         self._first_step = first_step

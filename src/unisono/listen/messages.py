@@ -20,7 +20,7 @@ class Steered:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalSignal:
+class RankStep:
     """One rank's step in plain numbers: small enough to travel at every step."""
 
     step: int
@@ -86,11 +86,11 @@ class LocalSignal:
 
 
 @dataclass(frozen=True, slots=True)
-class RollCall:
+class AllRanksStep:
     """All ranks at one step, in rank order; `None` where a rank was silent."""
 
     step: int
-    signal_W: tuple[LocalSignal | None, ...]
+    signal_W: tuple[RankStep | None, ...]
     sketch_WK: Tensor | None = None
     sketch_GWK: Tensor | None = None
     plain_mean: bool = True

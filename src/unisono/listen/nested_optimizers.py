@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Nesting:
+class NestedOptimizers:
     def __init__(self) -> None:
         self._stepping: list[int] = []
 

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 P = ParamSpec("P")
 
 
-class Guarded(Protocol):
+class NeverRaises(Protocol):
     closed: bool
     pid: int
     spent: float
@@ -20,10 +20,10 @@ class Guarded(Protocol):
     def failed(self, error: Exception) -> None: ...
 
 
-Owner = TypeVar("Owner", bound=Guarded)
+Owner = TypeVar("Owner", bound=NeverRaises)
 
 
-def shielded(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
+def never_raise_untimed(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
     """Keeps a method's errors from its caller, who is timed already."""
 
     @functools.wraps(method)
@@ -36,7 +36,7 @@ def shielded(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concaten
     return call  # type: ignore[return-value]
 
 
-def guarded(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
+def never_raise(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
     """Times a method and keeps its errors from training. Forked children and captured graphs are not heard."""
 
     @functools.wraps(method)

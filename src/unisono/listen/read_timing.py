@@ -22,7 +22,7 @@ HELD_BYTES = 128 << 20
 """Of gradients that would be free already, if they had not to be read."""
 
 
-class Fate(Enum):
+class GradientLifetime(Enum):
     """What becomes of a worker's own gradients before the backward pass is over."""
 
     STAY = auto()
@@ -30,7 +30,7 @@ class Fate(Enum):
     UNCERTAIN = auto()
 
 
-class Collector:
+class ReadTiming:
     """
     :param read: Reads all that was noted.
     """
@@ -49,11 +49,11 @@ class Collector:
         self._task = None
         self._last: tuple[nn.Parameter, Tensor] | None = None
 
-    def begin(self, fate: Fate, parameters: list[nn.Parameter]) -> None:
+    def begin(self, fate: GradientLifetime, parameters: list[nn.Parameter]) -> None:
         """A backward pass begins."""
         self._reset()
-        in_a_view = fate is Fate.REPLACED and any(parameter.grad is not None for parameter in parameters)
-        self._at_once = self._missed or in_a_view or fate is Fate.UNCERTAIN
+        in_a_view = fate is GradientLifetime.REPLACED and any(parameter.grad is not None for parameter in parameters)
+        self._at_once = self._missed or in_a_view or fate is GradientLifetime.UNCERTAIN
 
     def noted(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         self._come_back_at_the_end()

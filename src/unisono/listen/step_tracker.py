@@ -15,16 +15,16 @@ from torch import Tensor
 
 from unisono.listen.clock import Mark, clock_for
 from unisono.listen.device_scalars import plain, sum_of
-from unisono.listen.evidence.collector import Witness
+from unisono.listen.evidence.collector import EvidenceCollector
 from unisono.listen.grad_hooks import GradientHooks
-from unisono.listen.gradient_buffers import Hearing
-from unisono.listen.gradient_reader import Probe
-from unisono.listen.handover import Parcel
-from unisono.listen.listening_plan import Plan
+from unisono.listen.gradient_buffers import GradientReadout
+from unisono.listen.gradient_reader import GradientReader
+from unisono.listen.handover import Handover
+from unisono.listen.listening_plan import ListeningPlan
 from unisono.listen.messages import Steered
 from unisono.listen.models.wrapper import Wrapper
-from unisono.listen.nested_optimizers import Nesting
-from unisono.listen.never_raise import guarded
+from unisono.listen.nested_optimizers import NestedOptimizers
+from unisono.listen.never_raise import never_raise
 from unisono.listen.step_loss import StepLoss
 from unisono.listen.torch_patches import Listener
 
@@ -41,15 +41,15 @@ class Steers(Skips, Protocol):
         """What was decided since it was last asked."""
 
 
-class Ear(Listener):
+class StepTracker(Listener):
     def __init__(
         self,
         wrapper: Wrapper,
-        probe: Probe,
-        witness: Witness,
+        probe: GradientReader,
+        witness: EvidenceCollector,
         share: list[int] | None,
-        plan: Plan,
-        submit: Callable[[Parcel], None],
+        plan: ListeningPlan,
+        submit: Callable[[Handover], None],
         complain: Callable[[str], None],
         first_step: int = 0,
         steering: Steers | None = None,
@@ -64,7 +64,7 @@ class Ear(Listener):
         self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
         self._touched, self._charged = 0, 0.0
         self._began: Mark = self._clock.mark()
-        self._stepping, self._loss = Nesting(), StepLoss(complain)
+        self._stepping, self._loss = NestedOptimizers(), StepLoss(complain)
         self._reset()
         witness.step_is(first_step)
 
@@ -76,17 +76,17 @@ class Ear(Listener):
         self._finite_sum: float | Tensor | None = None
         self._reduced: float | Tensor | None = None
         self._backward_mark: Mark | None = None
-        self._hearing: Hearing | None = None
+        self._hearing: GradientReadout | None = None
         self._loss.reset()
 
     def capturing(self) -> bool:
         return self._probe.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
-    @guarded
+    @never_raise
     def record_loss(self, loss: Any) -> None:
         self._loss.record(loss)
 
-    @guarded
+    @never_raise
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
         if self._backwards and (self._zeroed or self._probe.parameters[self._touched].grad is None):
             self._gradients_were_dropped()
@@ -115,7 +115,7 @@ class Ear(Listener):
         else:
             self._end_step(skipped=True)
 
-    @guarded
+    @never_raise
     def _sentry_arrived(self, index: int, parameter: Tensor) -> None:
         complete = self._hooks.count(index)
         if self._syncing:
@@ -126,7 +126,7 @@ class Ear(Listener):
             self._probe.hear(index)
 
     def _gradient_arrived(self, index: int, parameter: Tensor) -> None:
-        """As `guarded` does, without its checks: nothing is listened to but in a backward pass that has passed them."""
+        """As `never_raise`, without its checks: nothing is listened to but in a backward pass that has passed them."""
         began = time.perf_counter()
         try:
             if self._hooks.count(index) and self._listening:
@@ -135,7 +135,7 @@ class Ear(Listener):
             self.failed(error)
         self.spent += time.perf_counter() - began
 
-    @guarded
+    @never_raise
     def backward_ended(self, failed: bool) -> None:
         # Setting hundreds of hooks costs more than leaving them for a step.
         if not (self._hooks.everywhere or self._plan.hears(self.step + 1)):
@@ -164,26 +164,26 @@ class Ear(Listener):
         if self._share is not None and self._wrapper.plain_mean():
             self._reduced = self._probe.squared_norm_of(self._share)
 
-    @guarded
+    @never_raise
     def gradients_zeroed(self, parameters: list[Tensor]) -> None:
         self._zeroed = self._zeroed or self._owns(parameters)
 
-    @guarded
+    @never_raise
     def loss_scaled(self, scaled: Any, scaler: Any, losses: Any) -> None:
         current = getattr(scaler, "_get_scale_async", scaler.get_scale)()
         self._loss.scaled_by(scaled, plain(current) if isinstance(current, Tensor) else current, losses)
 
-    @guarded
+    @never_raise
     def clipped(self, parameters: list[Tensor], norm: Tensor) -> None:
         if self._owns(parameters):
             self._clip_norm = plain(norm)
 
-    @guarded
+    @never_raise
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._owns(parameters):
             self._stepping.enter(optimizer)
 
-    @guarded
+    @never_raise
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if not self._owns(parameters):
             self._foreign_step = self._backwards > 0
@@ -198,12 +198,12 @@ class Ear(Listener):
         self._hooks.everywhere |= missed
         return missed
 
-    @guarded
+    @never_raise
     def scaler_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._backwards and self._owns(parameters):
             self._end_step(skipped=True)
 
-    @guarded
+    @never_raise
     def step_ended(self) -> None:
         if self._backwards:
             self._end_step(skipped=False)
@@ -216,7 +216,7 @@ class Ear(Listener):
         statement = self._witness.statement(self._backwards, self._syncs)
         spent = self.spent + self._witness.spent
         cost, self._charged = spent - self._charged, spent
-        parcel = Parcel(
+        parcel = Handover(
             step=self.step,
             time=time.time(),
             due=self._due,

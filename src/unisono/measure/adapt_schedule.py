@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from unisono.common.schedule import BURST
-from unisono.exchange.thread import Exchange
+from unisono.exchange.thread import ExchangeThread
 from unisono.listen.listening_plan import AHEAD, Announcement, Budget
-from unisono.listen.messages import RollCall
-from unisono.measure.follow_up_questions import Inquiry
+from unisono.listen.messages import AllRanksStep
+from unisono.measure.follow_up_questions import FollowUpQuestions
 from unisono.records import StepRecord, are_left_out
 
 SHORTEST_RETRY, LONGEST_RETRY = 2.0, 60.0
@@ -17,11 +17,11 @@ FEWEST_STEPS_BETWEEN_INTERVALS = 512
 STEPS_BETWEEN_SUSPICIONS = 10 * BURST
 
 
-class Planner:
+class ScheduleAdapter:
     def __init__(self, note: Callable[..., None]) -> None:
         self._note = note
         self._budget = Budget()
-        self._inquiry = Inquiry()
+        self._inquiry = FollowUpQuestions()
         self._last_step = -1
         self._interval_set_at = -FEWEST_STEPS_BETWEEN_INTERVALS
         self._processor = time.thread_time()
@@ -29,7 +29,7 @@ class Planner:
         self._lost = False
         self._suspected_at = -STEPS_BETWEEN_SUSPICIONS
 
-    def after(self, roll: RollCall, record: StepRecord, exchange: Exchange, guarded: bool = False) -> None:
+    def after(self, roll: AllRanksStep, record: StepRecord, exchange: ExchangeThread, guarded: bool = False) -> None:
         """A step has been written down."""
         self._last_step = max(self._last_step, record.step)
         signals = [signal for signal in roll.signal_W if signal is not None]
@@ -48,13 +48,13 @@ class Planner:
         for question in self._inquiry.about(record, start, guarded):
             self._announce(question, exchange)
 
-    def look_closer(self, exchange: Exchange) -> None:
+    def look_closer(self, exchange: ExchangeThread) -> None:
         """A rule would like to hear more; not so often that listening costs more than its budget."""
         if self._last_step - self._suspected_at >= STEPS_BETWEEN_SUSPICIONS:
             self._suspected_at = self._last_step
             self.suspect(exchange)
 
-    def suspect(self, exchange: Exchange, keep: bool = False) -> None:
+    def suspect(self, exchange: ExchangeThread, keep: bool = False) -> None:
         """Listen closely for a while; on a finding every rank also keeps its last steps."""
         start = self._soon(exchange)
         if keep:
@@ -68,7 +68,7 @@ class Planner:
             self._lost = False
             self._note("gradient directions are heard again", about="directions-back")
 
-    def reopen_directions(self, exchange: Exchange, all_present: bool) -> None:
+    def reopen_directions(self, exchange: ExchangeThread, all_present: bool) -> None:
         yard, now = exchange.switchyard, time.monotonic()
         if not yard.broken:
             return
@@ -86,7 +86,7 @@ class Planner:
         before, self._processor = self._processor, time.thread_time()
         return self._processor - before
 
-    def _set_interval(self, start: int, share: float, exchange: Exchange) -> None:
+    def _set_interval(self, start: int, share: float, exchange: ExchangeThread) -> None:
         wanted = self._budget.interval(share, exchange.plan.longest_interval(start + AHEAD))
         current = exchange.plan.interval(start + AHEAD)
         # Small changes are not worth a new window of directions.
@@ -94,9 +94,9 @@ class Planner:
             self._interval_set_at = start
             self._announce(Announcement(start=start, interval=wanted), exchange)
 
-    def _soon(self, exchange: Exchange) -> int:
+    def _soon(self, exchange: ExchangeThread) -> int:
         return max(self._last_step, exchange.newest) + self._budget.ahead()
 
-    def _announce(self, announcement: Announcement, exchange: Exchange) -> None:
+    def _announce(self, announcement: Announcement, exchange: ExchangeThread) -> None:
         exchange.mailbox.announce(announcement)
         exchange.take(announcement)

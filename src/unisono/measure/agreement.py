@@ -15,27 +15,27 @@ import torch
 from torch import Tensor
 
 from unisono.common.limits import ALL_PAIRS_UP_TO
-from unisono.listen.messages import RollCall
+from unisono.listen.messages import AllRanksStep
 from unisono.records import Floats
 from unisono.sketch import dequantise, gram
 from unisono.sketch import many_workers as crowd
 
 
 @dataclass(slots=True)
-class Window:
+class DirectionWindow:
     """The directions that add up in a window of heard steps."""
 
     start: int | None = None
     steps: int = 0
     direction_WK: Tensor | None = None
-    of_crowd: crowd.Directions | None = None
+    of_crowd: crowd.SummedDirections | None = None
 
     def begin(self, start: int) -> None:
         self.start, self.steps, self.direction_WK, self.of_crowd = start, 0, None, None
 
 
 def consistency(
-    roll: RollCall, square_W: Tensor, mean_square: float | None, window: Window, matrices: bool
+    roll: AllRanksStep, square_W: Tensor, mean_square: float | None, window: DirectionWindow, matrices: bool
 ) -> tuple[dict[str, Any], float | None]:
     """The fields, and the squared norm of the mean gradient: exact where it was given, else from the sketches.
 
@@ -56,7 +56,7 @@ def consistency(
     return _pairs(gram_WW, matrices) | summed, mean_square
 
 
-def by_group(roll: RollCall) -> dict[str, Any]:
+def by_group(roll: AllRanksStep) -> dict[str, Any]:
     """Leave-one-out cosines of each layer group, from its own sketches."""
     if roll.sketch_GWK is None:
         return {}
@@ -102,25 +102,25 @@ def _pairs(gram_WW: Tensor, matrices: bool) -> dict[str, Any]:
     return values
 
 
-def _in_window(sketch_WK: Tensor, window: Window) -> dict[str, Any]:
+def _in_window(sketch_WK: Tensor, window: DirectionWindow) -> dict[str, Any]:
     """Directions add up inside a window; a step that is not finite everywhere stays out of the sum."""
     unit_WK = torch.nn.functional.normalize(sketch_WK, dim=1)
     window.direction_WK = unit_WK if window.direction_WK is None else window.direction_WK.add_(unit_WK)
     return _summed(gram.leave_one_out(gram.gram(window.direction_WK)), window)
 
 
-def _summed(cos_W: Tensor, window: Window) -> dict[str, Any]:
+def _summed(cos_W: Tensor, window: DirectionWindow) -> dict[str, Any]:
     window.steps += 1
     return {"window_start": window.start, "window_steps": window.steps, "window_cos_W": floats(cos_W.tolist())}
 
 
 def _by_sums(
-    sketch_WK: Tensor, sent_W: Tensor, square_W: Tensor, mean_square: float | None, window: Window
+    sketch_WK: Tensor, sent_W: Tensor, square_W: Tensor, mean_square: float | None, window: DirectionWindow
 ) -> tuple[dict[str, Any], float | None]:
     if window.of_crowd is None:
-        window.of_crowd = crowd.Directions.none(*sketch_WK.shape)
+        window.of_crowd = crowd.SummedDirections.none(*sketch_WK.shape)
     everybody = bool((sent_W & square_W.isfinite()).all())
-    found = crowd.Crowd(sketch_WK, square_W, sent_W).look(window.of_crowd if everybody else None)
+    found = crowd.ManyWorkers(sketch_WK, square_W, sent_W).look(window.of_crowd if everybody else None)
     if mean_square is not None:
         found = crowd.shift_to_mean(found, mean_square)
     elif everybody:

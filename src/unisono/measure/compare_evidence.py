@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.records import Twins
 
 AUDITS = ("reduced", "used", "weights", "state", "buffers", "start")
@@ -17,7 +17,7 @@ REAL = ("lr", "length", "padding")
 DATA = {"same_indices_W": "indices", "same_content_W": "content", "same_targets_W": "targets"}
 
 
-def compare(roll: RollCall) -> dict[str, Any]:
+def compare(roll: AllRanksStep) -> dict[str, Any]:
     """The exact fields of the step's record."""
     present = [signal for signal in roll.signal_W if signal is not None]
     if not present:
@@ -25,7 +25,7 @@ def compare(roll: RollCall) -> dict[str, Any]:
     return _steps(roll) | _optimizer(roll, present) | _audits(roll, present) | _data(roll, present)
 
 
-def _steps(roll: RollCall) -> dict[str, Any]:
+def _steps(roll: AllRanksStep) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in ("skipped", "passes", "updates"):
         found_W = _each(roll, name)
@@ -38,7 +38,7 @@ def _steps(roll: RollCall) -> dict[str, Any]:
     return values
 
 
-def _optimizer(roll: RollCall, present: Sequence[LocalSignal]) -> dict[str, Any]:
+def _optimizer(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     lr_W, settings_W = _each(roll, "lr"), _each(roll, "settings")
     values: dict[str, Any] = {"lr_W": lr_W} if _differ(lr_W) else {"lr": present[0].lr}
     if _differ(settings_W):
@@ -46,7 +46,7 @@ def _optimizer(roll: RollCall, present: Sequence[LocalSignal]) -> dict[str, Any]
     return values
 
 
-def _audits(roll: RollCall, present: Sequence[LocalSignal]) -> dict[str, Any]:
+def _audits(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     parts = {(signal.part, signal.parts) for signal in present}
     part, whole = next(iter(parts))
     if len(parts) > 1 or not whole:
@@ -60,7 +60,7 @@ def _audits(roll: RollCall, present: Sequence[LocalSignal]) -> dict[str, Any]:
     return values
 
 
-def _data(roll: RollCall, present: Sequence[LocalSignal]) -> dict[str, Any]:
+def _data(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in ("samples", "length", "padding"):
         found_W = _each(roll, name)
@@ -85,7 +85,7 @@ def twins(values_W: Sequence[Hashable | None]) -> Twins:
     return tuple(None if value is None else first.setdefault(value, worker) for worker, value in enumerate(values_W))
 
 
-def _each(roll: RollCall, name: str) -> tuple[Any, ...]:
+def _each(roll: AllRanksStep, name: str) -> tuple[Any, ...]:
     value_of = attrgetter(name)
     value_W = tuple(None if signal is None else value_of(signal) for signal in roll.signal_W)
     return tuple(map(_same_nan, value_W)) if name in REAL else value_W

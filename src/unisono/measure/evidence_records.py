@@ -32,7 +32,7 @@ class _Matter:
     messages: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
-class Assembly:
+class EvidenceRecords:
     def __init__(self, world: int, attempt: int) -> None:
         self._world, self._attempt = world, attempt
         self._open: dict[str, _Matter] = {}

@@ -17,7 +17,7 @@ FAR_OFF = 10.0
 LEARNED_AFTER = 50
 
 
-class Inquiry:
+class FollowUpQuestions:
     def __init__(self) -> None:
         self._asked: dict[str, list[int]] = {"audit": [], "detail": [], "batch": []}
         self._usual = 0.0

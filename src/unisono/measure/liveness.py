@@ -10,14 +10,14 @@ SILENT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LivenessChange:
     about: str
     """`missing`, `unheard` or `returned`, as in a note."""
 
     workers: tuple[int, ...]
 
 
-class Attendance:
+class Liveness:
     def __init__(self) -> None:
         self._heard: dict[int, float] = {}
         self._steps: dict[int, int] = {}
@@ -34,7 +34,7 @@ class Attendance:
         self._heard.pop(worker, None)
         self._gone.pop(worker, None)
 
-    def changes(self, newest: int) -> list[Change]:
+    def changes(self, newest: int) -> list[LivenessChange]:
         """What has changed since the last call; `newest` is the newest step of the whole job."""
         now = time.monotonic()
         silent = [worker for worker, last in self._heard.items() if now - last > SILENT_SECONDS]
@@ -43,7 +43,7 @@ class Attendance:
         news = {worker: about for worker, about in state.items() if self._gone.get(worker) != about}
         self._gone = state
         found = [
-            Change(about, tuple(sorted(worker for worker, one in news.items() if one == about)))
+            LivenessChange(about, tuple(sorted(worker for worker, one in news.items() if one == about)))
             for about in sorted(set(news.values()))
         ]
-        return [*found, Change("returned", returned)] if returned else found
+        return [*found, LivenessChange("returned", returned)] if returned else found

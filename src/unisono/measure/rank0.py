@@ -12,17 +12,17 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from unisono.exchange.gloo_channel import Payloads
-from unisono.exchange.store import GREETING_PATIENCE, Letter
-from unisono.exchange.thread import TURN, UNASKED, Exchange
-from unisono.listen.messages import RollCall
-from unisono.measure.adapt_schedule import Planner
-from unisono.measure.evidence_records import Assembly
-from unisono.measure.liveness import Attendance
-from unisono.measure.step_assembler import Rollbook
+from unisono.exchange.store import GREETING_PATIENCE, RankMessage
+from unisono.exchange.thread import TURN, UNASKED, ExchangeThread
+from unisono.listen.messages import AllRanksStep
+from unisono.measure.adapt_schedule import ScheduleAdapter
+from unisono.measure.evidence_records import EvidenceRecords
+from unisono.measure.liveness import Liveness
+from unisono.measure.step_assembler import StepAssembler
 from unisono.measure.step_record import Memory, measure
 from unisono.records import NoteRecord, Record
 from unisono.records.record_size_limit import shortened
-from unisono.sketch.wire_format import Format
+from unisono.sketch.wire_format import WireFormat
 
 CHANGES = {
     "missing": "ranks {ranks} give no sign of life, and nobody gets on with training",
@@ -40,12 +40,12 @@ class TellsFindings(Protocol):
     def skipped_by_guard(self, step: int) -> bool: ...
 
 
-class Scribe:
+class Rank0:
     def __init__(
         self,
         ranks: list[int],
         attempt: int,
-        layout: Format,
+        layout: WireFormat,
         write: Callable[[Record], None],
         met: Callable[[dict[int, dict[str, Any]]], None],
         diagnosis: TellsFindings,
@@ -53,7 +53,7 @@ class Scribe:
         complain: Callable[[str], None],
     ) -> None:
         self._ranks, self._world = ranks, len(ranks)
-        self.book = Rollbook(self._world)
+        self.book = StepAssembler(self._world)
         self.last_step = -1
         self._attempt, self._layout = attempt, layout
         self._write, self._met, self._plain_mean, self._complain = write, met, plain_mean, complain
@@ -62,14 +62,14 @@ class Scribe:
         self._left_out: set[str] = set()
         """Lists that did not fit into the run file."""
 
-        self._assembly = Assembly(self._world, attempt)
-        self._attendance = Attendance()
-        self._planner = Planner(self._note)
+        self._assembly = EvidenceRecords(self._world, attempt)
+        self._attendance = Liveness()
+        self._planner = ScheduleAdapter(self._note)
         self._started = time.monotonic()
         self._introduced = False
         self._looked, self._seen_sent, self._greet_again = 0.0, 0, 0.0
 
-    def turn(self, exchange: Exchange) -> None:
+    def turn(self, exchange: ExchangeThread) -> None:
         self._greet(exchange)
         if self._has_reason_to_look(exchange):
             self._collect(exchange)
@@ -83,7 +83,7 @@ class Scribe:
         elif self._diagnosis.suspicious:
             self._planner.look_closer(exchange)
 
-    def _write_down(self, exchange: Exchange, everything: bool = False) -> None:
+    def _write_down(self, exchange: ExchangeThread, everything: bool = False) -> None:
         """Evidence first: what a step shows may be explained by it."""
         for record in self._assembly.complete(self.book.expected.difference(self.book.silent()), everything):
             self._write(record)
@@ -104,7 +104,7 @@ class Scribe:
         self._planner.directions_arrived()
         return True
 
-    def farewell(self, exchange: Exchange, deadline: float) -> None:
+    def farewell(self, exchange: ExchangeThread, deadline: float) -> None:
         while not self._all_left(exchange) and time.monotonic() < deadline:
             self._greet(exchange)
             self._collect(exchange)
@@ -115,7 +115,7 @@ class Scribe:
         self._diagnosis.tell(last=True)
         exchange.lost += self.book.late
 
-    def _has_reason_to_look(self, exchange: Exchange) -> bool:
+    def _has_reason_to_look(self, exchange: ExchangeThread) -> bool:
         """Each look at the store takes a tenth of a millisecond of processor time: not while nothing can be there."""
         now, sent = time.monotonic(), exchange.mailbox.sent
         if now - self._looked < exchange.mailbox.pace / 2:
@@ -125,10 +125,10 @@ class Scribe:
             return True
         return False
 
-    def _all_left(self, exchange: Exchange) -> bool:
+    def _all_left(self, exchange: ExchangeThread) -> bool:
         return self._introduced and exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
 
-    def _greet(self, exchange: Exchange) -> None:
+    def _greet(self, exchange: ExchangeThread) -> None:
         if len(self.book.expected) == self._world or time.monotonic() < self._greet_again:
             return
         # Who has not come within the first seconds is asked for now and then.
@@ -150,12 +150,12 @@ class Scribe:
                 ranks=self._named(missing),
             )
 
-    def _introduce(self, exchange: Exchange) -> None:
+    def _introduce(self, exchange: ExchangeThread) -> None:
         if not self._introduced:
             self._introduced = True
             self._met(exchange.mailbox.greetings())
 
-    def _collect(self, exchange: Exchange) -> None:
+    def _collect(self, exchange: ExchangeThread) -> None:
         ranks = sorted(self.book.expected)
         while ranks:
             fresh, lost = exchange.mailbox.collect(ranks)
@@ -164,7 +164,7 @@ class Scribe:
                 self._take(rank, letter, exchange)
             ranks = sorted(fresh)
 
-    def _take(self, rank: int, letter: Letter, exchange: Exchange) -> None:
+    def _take(self, rank: int, letter: RankMessage, exchange: ExchangeThread) -> None:
         for signal in letter.signals:
             self.book.add_signal(rank, signal)
         for message in letter.messages:
@@ -174,7 +174,7 @@ class Scribe:
         else:
             self._attendance.heard(rank, max(self.last_step, exchange.newest))
 
-    def _consider(self, roll: RollCall, exchange: Exchange) -> None:
+    def _consider(self, roll: AllRanksStep, exchange: ExchangeThread) -> None:
         whole = measure(roll, self._memory, self._attempt, exchange.plan.in_burst(roll.step))
         record, left_out = shortened(whole)
         if not self._left_out.issuperset(left_out):
@@ -185,7 +185,7 @@ class Scribe:
         self._write(record)
         self._planner.after(roll, record, exchange, self._diagnosis.skipped_by_guard(roll.step))
 
-    def _watch_ranks(self, exchange: Exchange) -> None:
+    def _watch_ranks(self, exchange: ExchangeThread) -> None:
         for change in self._attendance.changes(max(self.last_step, exchange.newest)):
             ranks = self._named(change.workers)
             self._note(CHANGES[change.about].format(ranks=ranks), about=change.about, ranks=ranks)

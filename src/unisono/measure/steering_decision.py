@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from unisono.listen.messages import RollCall
+from unisono.listen.messages import AllRanksStep
 
 MOST_WORKERS = 64
 """Above so many, who was left out is kept only at heard steps: it would be most of a file."""
 
 
-def decided(roll: RollCall, heard: bool) -> dict[str, Any]:
+def decided(roll: AllRanksStep, heard: bool) -> dict[str, Any]:
     """The fields of the step's record; none without steering, or where the worker that tells of it was silent."""
     signal = next((signal for signal in roll.signal_W if signal is not None and signal.weight_W), None)
     if signal is None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.sketch.wire_format import Directions
 
 PATIENCE = 10.0
@@ -21,17 +21,17 @@ SILENT_AFTER = 3
 
 
 @dataclass(slots=True)
-class _Page:
+class _OpenStep:
     opened: float
-    signals: dict[int, LocalSignal] = field(default_factory=dict)
+    signals: dict[int, RankStep] = field(default_factory=dict)
     awaits_directions: bool = False
     directions: Directions | None = None
 
 
-class Rollbook:
+class StepAssembler:
     def __init__(self, world: int) -> None:
         self._world = world
-        self._pages: dict[int, _Page] = {}
+        self._pages: dict[int, _OpenStep] = {}
         self._missed = [0] * world
         self._closed = -1
         self.expected: set[int] = set()
@@ -49,7 +49,7 @@ class Rollbook:
     def silent(self) -> list[int]:
         return [rank for rank in sorted(self.expected) if self._missed[rank] >= SILENT_AFTER]
 
-    def add_signal(self, rank: int, signal: LocalSignal) -> None:
+    def add_signal(self, rank: int, signal: RankStep) -> None:
         self._missed[rank] = 0
         if signal.step <= self._closed:
             self.late += 1
@@ -72,15 +72,15 @@ class Rollbook:
         for page in self._pages.values():
             page.awaits_directions = False
 
-    def complete(self, plain_mean: bool, everything: bool = False) -> Iterator[RollCall]:
+    def complete(self, plain_mean: bool, everything: bool = False) -> Iterator[AllRanksStep]:
         """Steps that all have reported, or that have waited long enough, oldest first."""
         for step in sorted(self._pages):
             if not (everything or self._is_complete(step)):
                 return
             yield self._close_page(step, plain_mean)
 
-    def _page(self, step: int) -> _Page:
-        return self._pages.setdefault(step, _Page(time.monotonic()))
+    def _page(self, step: int) -> _OpenStep:
+        return self._pages.setdefault(step, _OpenStep(time.monotonic()))
 
     def _let_go_of_oldest(self) -> None:
         holding = [self._pages[step] for step in sorted(self._pages) if self._pages[step].directions is not None]
@@ -97,7 +97,7 @@ class Rollbook:
             return True
         return time.monotonic() - page.opened > PATIENCE or len(self._pages) > MOST_OPEN_STEPS
 
-    def _close_page(self, step: int, plain_mean: bool) -> RollCall:
+    def _close_page(self, step: int, plain_mean: bool) -> AllRanksStep:
         page = self._pages.pop(step)
         self._closed = max(self._closed, step)
         missing = self.expected.difference(page.signals)
@@ -105,7 +105,7 @@ class Rollbook:
             self._missed[rank] += 1
         signal_W = tuple(page.signals.get(rank) for rank in range(self._world))
         directions = page.directions or Directions()
-        return RollCall(step, signal_W, plain_mean=plain_mean and not missing, **directions._asdict())
+        return AllRanksStep(step, signal_W, plain_mean=plain_mean and not missing, **directions._asdict())
 
 
 def _bytes(directions: Directions | None) -> int:

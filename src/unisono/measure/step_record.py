@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from unisono.common.limits import MATRIX_IN_BURSTS_UP_TO, MATRIX_UP_TO
-from unisono.listen.messages import LocalSignal, RollCall
-from unisono.measure.agreement import Window, by_group, consistency, or_none
+from unisono.listen.messages import AllRanksStep, RankStep
+from unisono.measure.agreement import DirectionWindow, by_group, consistency, or_none
 from unisono.measure.compare_evidence import compare
 from unisono.measure.steering_decision import decided
 from unisono.records import StepRecord
@@ -39,13 +39,13 @@ class Memory:
 
     readings: int = 0
     heard: int = 0
-    window: Window = field(default_factory=Window)
+    window: DirectionWindow = field(default_factory=DirectionWindow)
     skipped_steps: int = 0
     spent: dict[int, float] = field(default_factory=dict)
     trained: dict[int, float] = field(default_factory=dict)
 
 
-def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -> StepRecord:
+def measure(roll: AllRanksStep, memory: Memory, attempt: int, burst: bool = False) -> StepRecord:
     present = [signal for signal in roll.signal_W if signal is not None]
     cheap = _losses(roll) | _timing(roll, memory)
     heard = _heard(roll, memory, _keeps_matrices(roll, memory, burst)) if any(one.heard for one in present) else {}
@@ -66,12 +66,12 @@ def measure(roll: RollCall, memory: Memory, attempt: int, burst: bool = False) -
     )
 
 
-def _keeps_matrices(roll: RollCall, memory: Memory, burst: bool) -> bool:
+def _keeps_matrices(roll: AllRanksStep, memory: Memory, burst: bool) -> bool:
     often = memory.heard < MATRICES_FIRST or memory.heard % MATRICES_EVERY == 0
     return len(roll.signal_W) <= (MATRIX_IN_BURSTS_UP_TO if burst else MATRIX_UP_TO * often)
 
 
-def _losses(roll: RollCall) -> dict[str, Any]:
+def _losses(roll: AllRanksStep) -> dict[str, Any]:
     loss_W = _each(roll, lambda signal: signal.loss)
     known = [loss for loss in loss_W if loss is not None]
     clip_norms = [signal.clip_norm for signal in roll.signal_W if signal is not None and signal.clip_norm is not None]
@@ -87,7 +87,7 @@ def _losses(roll: RollCall) -> dict[str, Any]:
     }
 
 
-def _timing(roll: RollCall, memory: Memory) -> dict[str, Any]:
+def _timing(roll: AllRanksStep, memory: Memory) -> dict[str, Any]:
     for rank, signal in enumerate(roll.signal_W):
         if signal is not None:
             memory.spent[rank] = memory.spent.get(rank, 0.0) + signal.cost
@@ -100,7 +100,7 @@ def _timing(roll: RollCall, memory: Memory) -> dict[str, Any]:
     }
 
 
-def _heard(roll: RollCall, memory: Memory, matrices: bool) -> dict[str, Any]:
+def _heard(roll: AllRanksStep, memory: Memory, matrices: bool) -> dict[str, Any]:
     squares = [_square(signal) for signal in roll.signal_W]
     square_W = torch.tensor(squares, dtype=torch.float64)
     norm_W = [math.sqrt(square) for square in squares]
@@ -123,7 +123,7 @@ def _heard(roll: RollCall, memory: Memory, matrices: bool) -> dict[str, Any]:
     return values
 
 
-def _squared_norm_of_mean(roll: RollCall, square_W: Tensor) -> float | None:
+def _squared_norm_of_mean(roll: AllRanksStep, square_W: Tensor) -> float | None:
     """Exact, from the ranks' shares of the reduced gradient; None unless that was a plain mean of all."""
     if len(square_W) == 1:
         return None if square_W.isnan() else float(square_W)
@@ -139,7 +139,7 @@ def _squared_norm_of_mean(roll: RollCall, square_W: Tensor) -> float | None:
 
 
 def _agreement(
-    roll: RollCall, square_W: Tensor, mean_square: float | None, memory: Memory, matrices: bool
+    roll: AllRanksStep, square_W: Tensor, mean_square: float | None, memory: Memory, matrices: bool
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if mean_square is not None:
@@ -172,7 +172,7 @@ def _noise(square_W: Tensor, mean_square: float, memory: Memory) -> dict[str, An
     }
 
 
-def _groups(roll: RollCall, matrices: bool) -> dict[str, Any]:
+def _groups(roll: AllRanksStep, matrices: bool) -> dict[str, Any]:
     square_WG = [signal.squared_norm_G if signal is not None and signal.heard else None for signal in roll.signal_W]
     known = [square_G for square_G in square_WG if square_G is not None]
     values: dict[str, Any] = {"norm_G": tuple(math.sqrt(_mean(squares)) for squares in zip(*known, strict=True))}
@@ -185,11 +185,11 @@ def _groups(roll: RollCall, matrices: bool) -> dict[str, Any]:
     return values | by_group(roll)
 
 
-def _square(signal: LocalSignal | None) -> float:
+def _square(signal: RankStep | None) -> float:
     return math.nan if signal is None or signal.squared_norm is None else signal.squared_norm
 
 
-def _each(roll: RollCall, value: Callable[[LocalSignal], Number | None]) -> tuple[Number | None, ...]:
+def _each(roll: AllRanksStep, value: Callable[[RankStep], Number | None]) -> tuple[Number | None, ...]:
     return tuple(None if signal is None else value(signal) for signal in roll.signal_W)
 
 

@@ -26,7 +26,7 @@ from unisono.listen.models.ddp import DDPWrapper
 from unisono.listen.models.wrapper import PlainModule, Wrapper
 from unisono.monitor.guard_setup import asked_guard, set_up
 from unisono.monitor.monitor import Monitor
-from unisono.monitor.null_monitor import InertMonitor
+from unisono.monitor.null_monitor import NullMonitor
 from unisono.monitor.settings import Settings
 from unisono.records.finding import Finding
 from unisono.show.sinks.choosing import VARIABLE, chosen
@@ -53,7 +53,7 @@ def attach(
     ignore: Sequence[str] = (),
     on_finding: Callable[[Finding], None] | None = None,
     first_step: int = 0,
-) -> Monitor | InertMonitor:
+) -> Monitor | NullMonitor:
     """
     Listens to every worker of a DistributedDataParallel model before all-reduce. Call it on every rank.
 
@@ -77,7 +77,7 @@ def attach(
     :param first_step: The number of the first step, when training resumes.
     """
     if os.environ.get("UNISONO", "").lower() == "off":
-        return InertMonitor()
+        return NullMonitor()
     _check_torch()
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` should be a torch module. Found {type(model).__name__}. Attach to the wrapped model.")
@@ -103,7 +103,7 @@ def attach(
 
     try:
         if wrapper is None:
-            return InertMonitor()
+            return NullMonitor()
         monitor = _listen(model, wrapper, settings, steering, must=options is not None)
         if options is not None and isinstance(monitor, Monitor):
             set_up(model, wrapper, options, optimizers, states, monitor)
@@ -120,7 +120,7 @@ def _listed(optimizer: Any) -> list[Any]:
 
 def _listen(
     model: nn.Module, wrapper: Wrapper, settings: Callable[[], Settings], steering: Steering | None, must: bool
-) -> Monitor | InertMonitor:
+) -> Monitor | NullMonitor:
     """:param must: Without it nothing could act."""
     ranks = tuple(wrapper.ranks())
     nth = _monitors_of_group[ranks]
@@ -133,7 +133,7 @@ def _listen(
             raise
         # Whatever is wrong here may be wrong on one rank only: raising would leave the others waiting for it.
         Console().say(f"cannot listen ({type(error).__name__}: {error}); training is not affected")
-        return InertMonitor()
+        return NullMonitor()
     _introduce(monitor, len(ranks), steering, asked.guard)
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
     # It outlives the wrapper itself: a script that throws it away trains on, unsynchronised.

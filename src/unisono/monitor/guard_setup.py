@@ -14,24 +14,24 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.act.actions.halt import halt
-from unisono.act.checkpoints import DiskShelf, MemoryShelf, OwnShelf, Shelf, check_states
-from unisono.act.guard.decider import Assessor
-from unisono.act.guard.decision_log import Chronicle
-from unisono.act.guard.decision_round import Proceedings
+from unisono.act.checkpoints import CheckpointStore, DiskStore, MemoryStore, UserStore, check_states
+from unisono.act.guard.decider import Decider
+from unisono.act.guard.decision_log import DecisionLog
+from unisono.act.guard.decision_round import DecisionRound
 from unisono.act.guard.device_round import is_possible
-from unisono.act.guard.executor import Deeds
-from unisono.act.guard.guarded_state import Holdings
-from unisono.act.guard.hooks import Guardian
+from unisono.act.guard.executor import Executor
+from unisono.act.guard.guarded_state import GuardedState
+from unisono.act.guard.hooks import GuardHooks
 from unisono.act.guard.options import VARIABLE, Guard, from_environment
-from unisono.act.guard.restart import Restoring
+from unisono.act.guard.restart import GuardRestart
 from unisono.act.steering.comm_hook import steering_of
-from unisono.exchange.guard_collectives import Council
+from unisono.exchange.guard_collectives import GuardCollectives
 from unisono.exchange.same_request import check_same
 from unisono.listen.models.wrapper import Wrapper
 from unisono.monitor.monitor import Monitor
 
 CHECKPOINTS = "checkpoints"
-_guardians: WeakKeyDictionary[nn.Module, Guardian] = WeakKeyDictionary()
+_guardians: WeakKeyDictionary[nn.Module, GuardHooks] = WeakKeyDictionary()
 
 
 def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
@@ -75,15 +75,15 @@ def set_up(
         return
     _refuse_what_cannot_be(inner)
     ranks = wrapper.ranks()
-    holdings = Holdings(wrapper, inner, optimizers, states)
+    holdings = GuardedState(wrapper, inner, optimizers, states)
     group = inner.process_group if isinstance(inner, DistributedDataParallel) and len(ranks) > 1 else None
-    council = Council(group, holdings.device)
+    council = GuardCollectives(group, holdings.device)
     if group is not None:
         check_same("guard", _wanted(options, wrapper), council.rank, ranks)
     run = council.tell({"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if council.is_first else None)
     shelf, restoring = _checkpoints(options, run, council, ranks, monitor)
     policy = options.policy()
-    deeds = Deeds(
+    deeds = Executor(
         council,
         ranks,
         holdings,
@@ -93,22 +93,22 @@ def set_up(
         lambda: halt(monitor.close, council.wait_for_all),
         monitor.reporter.complain,
     )
-    proceedings = Proceedings(
+    proceedings = DecisionRound(
         council,
         holdings,
         deeds,
-        Assessor(ranks, options, policy, lambda: monitor.findings),
-        Chronicle(run["attempt"]),
+        Decider(ranks, options, policy, lambda: monitor.findings),
+        DecisionLog(run["attempt"]),
         monitor.reporter,
         may_be_late=options.leaves_it_to_the_device() and is_possible(council, holdings.device),
     )
-    guardian = Guardian(wrapper, holdings, deeds, proceedings, restoring, steering_of(inner))
+    guardian = GuardHooks(wrapper, holdings, deeds, proceedings, restoring, steering_of(inner))
     _guardians[inner] = guardian
     monitor.guarded_by(guardian)
     guardian.begin()
 
 
-def guardian_of(model: nn.Module) -> Guardian | None:
+def guardian_of(model: nn.Module) -> GuardHooks | None:
     """Who guards it now. One whose monitor was closed has to go when all attach again."""
     guardian = _guardians.get(model)
     if guardian is not None and guardian.leaving:
@@ -127,19 +127,19 @@ def _refuse_what_cannot_be(model: Any) -> None:
 
 
 def _checkpoints(
-    options: Guard, run: dict[str, Any], council: Council, ranks: list[int], monitor: Monitor
-) -> tuple[Shelf | None, Restoring | None]:
+    options: Guard, run: dict[str, Any], council: GuardCollectives, ranks: list[int], monitor: Monitor
+) -> tuple[CheckpointStore | None, GuardRestart | None]:
     wanted = options.checkpoints
     if not options.rollback or wanted is None:
         return None, None
     if wanted.save is not None and wanted.load is not None:
-        return OwnShelf(wanted.save, wanted.load, wanted.keep, wanted.quiet), None
+        return UserStore(wanted.save, wanted.load, wanted.keep, wanted.quiet), None
     if wanted.where == "memory":
-        return MemoryShelf(wanted.keep, wanted.quiet), None
+        return MemoryStore(wanted.keep, wanted.quiet), None
     folder = Path(run["run_dir"], CHECKPOINTS)
     first = council.first_with(zlib.crc32(gethostname().encode()))
     replica, rank = f"replica-{ranks[first]}.pt", ranks[council.rank]
-    shelf = DiskShelf(
+    shelf = DiskStore(
         folder,
         rank,
         replica_writer=first == council.rank,
@@ -150,7 +150,7 @@ def _checkpoints(
         attempt=run["attempt"],
         complain=monitor.reporter.complain,
     )
-    return shelf, Restoring(folder, rank, replica, council, shelf, monitor.reporter.say)
+    return shelf, GuardRestart(folder, rank, replica, council, shelf, monitor.reporter.say)
 
 
 def _wanted(options: Guard, wrapper: Wrapper) -> str:

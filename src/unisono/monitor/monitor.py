@@ -11,27 +11,27 @@ from typing import Any
 
 import torch.distributed as dist
 
-from unisono.act.guard.hooks import Guardian
+from unisono.act.guard.hooks import GuardHooks
 from unisono.act.guard.reporter import Reporter
 from unisono.act.steering.steering import Steering
 from unisono.common.console import Console
-from unisono.exchange.gloo_channel import SideChannel
+from unisono.exchange.gloo_channel import GlooChannel
 from unisono.exchange.rank_facts import compared_model, compared_settings, own_facts
-from unisono.exchange.reconnect import Switchyard
-from unisono.exchange.store import Mailbox, Stores, wait_for_greetings
-from unisono.exchange.thread import FAREWELL, Exchange
+from unisono.exchange.reconnect import ReconnectingChannel
+from unisono.exchange.store import MessageStore, StoreConnections, wait_for_greetings
+from unisono.exchange.thread import FAREWELL, ExchangeThread
 from unisono.listen import torch_patches as taps
-from unisono.listen.evidence.collector import Witness
-from unisono.listen.evidence.weight_prints import Auditor
-from unisono.listen.gradient_reader import Probe
-from unisono.listen.listening_plan import Plan
-from unisono.listen.messages import LocalSignal
+from unisono.listen.evidence.collector import EvidenceCollector
+from unisono.listen.evidence.weight_prints import WeightPrints
+from unisono.listen.gradient_reader import GradientReader
+from unisono.listen.listening_plan import ListeningPlan
+from unisono.listen.messages import RankStep
 from unisono.listen.models.wrapper import Wrapper
-from unisono.listen.step_tracker import Ear
-from unisono.measure.rank0 import Scribe
+from unisono.listen.step_tracker import StepTracker
+from unisono.measure.rank0 import Rank0
 from unisono.monitor import exit_hooks as lastwords
 from unisono.monitor.live_diagnosis import LiveDiagnosis
-from unisono.monitor.run_recorder import RunLog, write_ring
+from unisono.monitor.run_recorder import RunRecorder, write_ring
 from unisono.monitor.settings import Settings
 from unisono.records import DecisionRecord, LocalStep
 from unisono.records.finding import Finding
@@ -52,10 +52,10 @@ class Monitor:
         self.world = len(ranks)
         self.closed = False
         self._steering = steering
-        self._guardian: Guardian | None = None
+        self._guardian: GuardHooks | None = None
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
-        self._ring: deque[LocalSignal] = deque(maxlen=RING)
-        self._probe = Probe(wrapper.named_parameters(), self.world)
+        self._ring: deque[RankStep] = deque(maxlen=RING)
+        self._probe = GradientReader(wrapper.named_parameters(), self.world)
         if self._probe.trouble:
             self._console.complain(
                 f"the GPU kernels do not run ({self._probe.trouble}); torch reads the gradients instead, more slowly. "
@@ -66,12 +66,12 @@ class Monitor:
         # The witness lets go of the user's loader after the first step; so do we.
         self._settings = replace(settings, loader=None)
         self._log = self._open_log(ranks) if self.rank == 0 else None
-        self._exchange = self._make_exchange(wrapper, Plan(settings.schedule, first_step), ranks, nth)
+        self._exchange = self._make_exchange(wrapper, ListeningPlan(settings.schedule, first_step), ranks, nth)
         # One worker's gradient is the mean of all.
         share = self._probe.share_of(self.rank, self.world) if self.world > 1 else None
         plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
-        auditor = Auditor(self._probe.names, self._probe.parameters)
-        self._witness = Witness(
+        auditor = WeightPrints(self._probe.names, self._probe.parameters)
+        self._witness = EvidenceCollector(
             wrapper,
             auditor,
             self._probe.device,
@@ -80,7 +80,9 @@ class Monitor:
             lambda: compared_model(self._probe, wrapper),
             settings.loader,
         )
-        self._ear = Ear(wrapper, self._probe, self._witness, share, plan, submit, complain, first_step, steering)
+        self._ear = StepTracker(
+            wrapper, self._probe, self._witness, share, plan, submit, complain, first_step, steering
+        )
         self.reporter = Reporter(self._log, self._console, lambda: self._ear.step)
         taps.connect(self._ear)
         taps.connect(self._witness)
@@ -104,7 +106,7 @@ class Monitor:
         """What the guard has decided so far: the same list on every rank."""
         return [] if self._guardian is None else self._guardian.decisions
 
-    def guarded_by(self, guardian: Guardian) -> None:
+    def guarded_by(self, guardian: GuardHooks) -> None:
         self._guardian = self._ear.guarded_by = guardian
 
     def restore(self) -> int | None:
@@ -174,38 +176,38 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_log(self, ranks: list[int]) -> RunLog:
+    def _open_log(self, ranks: list[int]) -> RunRecorder:
         settings = self._settings
         feed = Feed(settings.sinks, self._console)
         diagnosis = LiveDiagnosis(self._console, settings.ignore, settings.on_finding, feed)
-        return RunLog(settings.run_dir, ranks, settings.first_step, self._console, diagnosis, feed)
+        return RunRecorder(settings.run_dir, ranks, settings.first_step, self._console, diagnosis, feed)
 
-    def _make_exchange(self, wrapper: Wrapper, plan: Plan, ranks: list[int], nth: int) -> Exchange:
-        self._stores = stores = Stores(ranks, nth)
+    def _make_exchange(self, wrapper: Wrapper, plan: ListeningPlan, ranks: list[int], nth: int) -> ExchangeThread:
+        self._stores = stores = StoreConnections(ranks, nth)
         layout = self._probe.layout
 
-        def connect(era: int, start: int, given_up: threading.Event) -> SideChannel:
+        def connect(era: int, start: int, given_up: threading.Event) -> GlooChannel:
             with stores.for_meeting() as store:
                 wait_for_greetings(store, self.world, given_up)
-                return SideChannel(store, self.rank, self.world, layout.size, era, start)
+                return GlooChannel(store, self.rank, self.world, layout.size, era, start)
 
         root = None
         if self._log is not None:
             log, complain = self._log, self._console.complain
-            root = Scribe(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
+            root = Rank0(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
         quiet = self._console.complain if root is not None else _silence
-        switchyard = Switchyard(connect, quiet)
+        switchyard = ReconnectingChannel(connect, quiet)
         if self.world > 1:
             switchyard.begin(0, self._settings.first_step)
         announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
-        mailbox = Mailbox(stores.for_messages, self.rank, self.world)
+        mailbox = MessageStore(stores.for_messages, self.rank, self.world)
         facts = own_facts(self._global_rank, self._probe) | {
             "steering": "" if self._steering is None else str(self._steering),
             "guard": self._settings.guard,
             "settings": compared_settings(self._settings.schedule, self.world),
             "model": compared_model(self._probe, wrapper),
         }
-        return Exchange(
+        return ExchangeThread(
             mailbox,
             switchyard,
             plan,
@@ -226,7 +228,7 @@ class Monitor:
             write_ring(facts["run_dir"], self._global_rank, steps)
 
 
-def _local(signal: LocalSignal, attempt: int, rank: int) -> LocalStep:
+def _local(signal: RankStep, attempt: int, rank: int) -> LocalStep:
     norm = None if signal.squared_norm is None else signal.squared_norm**0.5
     return LocalStep(
         attempt=attempt,

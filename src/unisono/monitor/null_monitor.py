@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class InertMonitor:
+class NullMonitor:
     run_dir = None
     closed = True
 
@@ -29,7 +29,7 @@ class InertMonitor:
     def close(self) -> None:
         """Nothing to close."""
 
-    def __enter__(self) -> InertMonitor:
+    def __enter__(self) -> NullMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:

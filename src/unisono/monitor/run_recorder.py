@@ -28,13 +28,13 @@ from unisono.records import (
 )
 from unisono.records.runfile import RUNS, continue_or_create, point_latest_at
 from unisono.show.sinks.feed import Feed
-from unisono.show.sinks.sink import Run
+from unisono.show.sinks.sink import SinkRun
 from unisono.show.text.summary import Summary
 
 SYNC_SECONDS = 1.0
 
 
-class RunLog:
+class RunRecorder:
     def __init__(
         self,
         named: str | os.PathLike[str] | None,
@@ -57,7 +57,7 @@ class RunLog:
         self._lock = threading.Lock()
         if self._writer.needs_header:
             self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
-        feed.start(Run.of(self.run_dir, "" if named else part_of_run(self.run_dir), ranks))
+        feed.start(SinkRun.of(self.run_dir, "" if named else part_of_run(self.run_dir), ranks))
 
     def met(self, greetings: dict[int, dict[str, Any]]) -> None:
         """The ranks have introduced themselves."""

@@ -66,7 +66,7 @@ def action_as_dict(record: DecisionRecord) -> dict[str, Any]:
     return {**asdict(record), "ranks": ranks_of(record)}
 
 
-class Deeds:
+class DecisionCounts:
     """Counts the decisions of a run, in bounded memory."""
 
     def __init__(self) -> None:

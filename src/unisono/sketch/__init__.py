@@ -5,13 +5,13 @@ from unisono.sketch.gpu.compiling import compile_kernels
 from unisono.sketch.gpu.total_norm import total_square
 from unisono.sketch.hashing import window_seed
 from unisono.sketch.length import default_length, narrow
-from unisono.sketch.model_sketch import Reading
+from unisono.sketch.model_sketch import ModelSketch
 from unisono.sketch.norm import measure_norm, squared_norm
 from unisono.sketch.quantise import dequantise, quantise
 
 __all__ = [
     "Fold",
-    "Reading",
+    "ModelSketch",
     "Target",
     "compile_kernels",
     "default_length",

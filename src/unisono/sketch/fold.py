@@ -16,7 +16,7 @@ from torch import Tensor
 from unisono.sketch.length import check_length
 from unisono.sketch.native import Addresses, kernel_for, parts_for, writable_at
 from unisono.sketch.norm import Squares
-from unisono.sketch.row_plan import Choices, Plan, Rows
+from unisono.sketch.row_plan import RowPlan, Rows, SeedChoices
 from unisono.sketch.sparse import fold_sparse
 
 
@@ -58,11 +58,11 @@ class Fold:
     def reseed(self, seed: int) -> None:
         """Draw all choices anew; sketches made before cannot be compared with sketches made after."""
         self.seed = seed
-        self._choices = Choices(self._rows, seed, self.device)
+        self._choices = SeedChoices(self._rows, seed, self.device)
         self._addresses = Addresses(self._choices)
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[RowPlan]:
         return self._choices.plans
 
     def add(self, index: int, gradient: Tensor, accumulator_2K: Tensor, start: int = 0) -> Tensor:
@@ -127,7 +127,7 @@ def _flat(gradient: Tensor) -> Tensor:
     return gradient.reshape(-1)
 
 
-def _fold_rows(flat_N: Tensor, plan: Plan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:
+def _fold_rows(flat_N: Tensor, plan: RowPlan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:
     length, (stride,) = accumulator_2K.shape[0] // 2, accumulator_2K.stride()
     front = accumulator_2K.storage_offset()
     squares = Squares(flat_N)

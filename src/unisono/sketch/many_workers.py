@@ -34,14 +34,14 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Directions:
+class SummedDirections:
     """What the workers have said since a window began: the sum of each one's unit directions, and the sum of all."""
 
     each_WK: Tensor
     all_K: Tensor
 
     @classmethod
-    def none(cls, workers: int, length: int) -> Directions:
+    def none(cls, workers: int, length: int) -> SummedDirections:
         return cls(torch.zeros(workers, length), torch.zeros(length))
 
 
@@ -56,7 +56,7 @@ class Found:
     window: Sums | None
 
 
-class Crowd:
+class ManyWorkers:
     """The sketches of many workers beside the exact squared norms of their gradients.
 
     :param sketch_WK: Of any length each; only their directions count.
@@ -68,7 +68,7 @@ class Crowd:
         self._square_W = torch.where(self.heard_W, square_W, torch.nan)
         self._all_heard = bool(self.heard_W.all())
 
-    def look(self, window: Directions | None) -> Found:
+    def look(self, window: SummedDirections | None) -> Found:
         """:param window: This step is added to it; `None` where it has no place in one."""
         norm_W = self._square_W.sqrt().nan_to_num(0)
         # Relative to the largest, squares in float32 neither vanish nor overflow.
@@ -92,7 +92,7 @@ class Crowd:
             sum_2K.addmm_(torch.stack([norm_W[here] * unit_W[here], unit_W[here]]), wide_BK)
         return sum_2K, unit_W
 
-    def _second_look(self, all_K: Tensor, unit_W: Tensor, window: Directions | None) -> tuple[Tensor, Tensor]:
+    def _second_look(self, all_K: Tensor, unit_W: Tensor, window: SummedDirections | None) -> tuple[Tensor, Tensor]:
         """Products of the unit gradients with the sum; squares and products of the directions in the window."""
         with_all_W, window_2W = torch.zeros(len(unit_W)), torch.zeros(2, len(unit_W))
         for here, wide_BK in self._blocks():

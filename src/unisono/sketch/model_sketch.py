@@ -17,7 +17,7 @@ from unisono.sketch.gpu.device_fold import DeviceFold
 from unisono.sketch.gpu.launching import available
 
 
-class Reading:
+class ModelSketch:
     """
     :param names: canonical names of the parameters.
     :param elements: real elements of each parameter, as `real_elements` counts them.

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unisono.sketch.row_plan import Choices
+from unisono.sketch.row_plan import SeedChoices
 
 LIBRARY = Path(__file__).with_name("_fold.so")
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -120,7 +120,7 @@ def writable_at(accumulator_2K: Tensor) -> int | None:
 class Addresses:
     """Where the choices of one seed lie in memory: looked up once, not for every gradient."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: SeedChoices) -> None:
         self._choices = choices
 
     @cached_property

@@ -24,7 +24,7 @@ from unisono.sketch.hashing import (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RowPlan:
     """Per row of one parameter: where it lands in the sketch, where its signs start in the table, its own sign."""
 
     rotations: list[int]
@@ -46,7 +46,7 @@ class Rows:
         self.row_R = torch.arange(len(self.key_R)) - first_P.repeat_interleave(count_P)
 
 
-class Choices:
+class SeedChoices:
     """All that one seed decides. Each part is made when first needed: no way to fold needs all of them."""
 
     def __init__(self, rows: Rows, seed: int, device: torch.device) -> None:
@@ -73,6 +73,6 @@ class Choices:
         return torch.stack((rotation_R, offset_R, sign_R), 1).to(torch.int32)
 
     @cached_property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[RowPlan]:
         columns = self.per_row.T.contiguous()
-        return [Plan(*part.tolist()) for part in torch.split(columns, self.rows.counts, 1)]
+        return [RowPlan(*part.tolist()) for part in torch.split(columns, self.rows.counts, 1)]

@@ -10,12 +10,12 @@ import math
 import torch
 from torch import Tensor
 
-from unisono.sketch.row_plan import Plan
+from unisono.sketch.row_plan import RowPlan
 
 _BLOCK = 65_536
 
 
-def fold_sparse(gradient: Tensor, plan: Plan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:
+def fold_sparse(gradient: Tensor, plan: RowPlan, table: Tensor, accumulator_2K: Tensor, start: int) -> Tensor:
     """Add a COO gradient, coalesced or not, to the accumulator; its squared norm in float64."""
     gradient = gradient.coalesce()
     value_SD = _values(gradient)
@@ -35,7 +35,7 @@ def fold_sparse(gradient: Tensor, plan: Plan, table: Tensor, accumulator_2K: Ten
 class _Locator:
     """Bucket and sign of single elements, given by their index in the parameter."""
 
-    def __init__(self, plan: Plan, table: Tensor, length: int) -> None:
+    def __init__(self, plan: RowPlan, table: Tensor, length: int) -> None:
         choices = (plan.rotations, plan.offsets, plan.signs)
         self.choice_3R = torch.tensor(choices, dtype=torch.int64, device=table.device)
         self.table, self.length = table, length

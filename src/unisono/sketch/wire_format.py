@@ -34,7 +34,7 @@ class Directions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class WireFormat:
     """What all ranks send: it follows from what all of them know.
 
     :param model_length: The length of the model's sketch.

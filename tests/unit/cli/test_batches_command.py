@@ -9,7 +9,7 @@ import pytest
 from unisono.cli import main as cli
 from unisono.records import AttemptRecord, BatchRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter
-from unisono.show.analysis.unusual_batches import standouts
+from unisono.show.analysis.unusual_batches import unusual_batches
 
 
 def steps(count=200, workers=4, seed=0, **changes):
@@ -34,7 +34,7 @@ def places(found):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_usual_batches_do_not_stand_out(seed, workers):
-    assert standouts(steps(1000, workers, seed), top=20) == []
+    assert unusual_batches(steps(1000, workers, seed), top=20) == []
 
 
 @pytest.mark.parametrize(
@@ -48,43 +48,43 @@ def test_usual_batches_do_not_stand_out(seed, workers):
     ],
 )
 def test_a_batch_far_off_stands_out(change, place):
-    (found,) = standouts(steps(**change), top=20)
+    (found,) = unusual_batches(steps(**change), top=20)
     assert places([found]) == [place]
     assert found.samples == 8
     assert found.peers == pytest.approx(3 * 0.99 ** place[0], abs=0.3)
 
 
 def test_with_two_workers_and_with_one():
-    assert places(standouts(steps(workers=2, loss_120_1=9.0), top=20))[0] == (120, 1, "loss")
-    assert places(standouts(steps(workers=1, loss_120_0=9.0), top=20)) == [(120, 0, "loss")]
+    assert places(unusual_batches(steps(workers=2, loss_120_1=9.0), top=20))[0] == (120, 1, "loss")
+    assert places(unusual_batches(steps(workers=1, loss_120_0=9.0), top=20)) == [(120, 0, "loss")]
 
 
 def test_a_loss_that_rises_everywhere_is_no_batch_s_fault():
-    assert standouts(steps(**{f"loss_120_{worker}": 9.0 for worker in range(4)}), top=20) == []
+    assert unusual_batches(steps(**{f"loss_120_{worker}": 9.0 for worker in range(4)}), top=20) == []
 
 
 def test_steps_that_are_broken_everywhere_are_left_out():
     poisoned = {f"loss_{step}_{worker}": math.nan for step in range(121, 200) for worker in range(4)}
-    assert places(standouts(steps(loss_120_2=math.nan, **poisoned), top=20)) == [(120, 2, "non-finite")]
+    assert places(unusual_batches(steps(loss_120_2=math.nan, **poisoned), top=20)) == [(120, 2, "non-finite")]
     alone = {f"loss_{step}_0": math.nan for step in range(120, 200)}
-    assert places(standouts(steps(workers=1, **alone), top=20)) == [(120, 0, "non-finite")]
+    assert places(unusual_batches(steps(workers=1, **alone), top=20)) == [(120, 0, "non-finite")]
 
 
 def test_an_overflow_of_the_loss_scaler_is_left_out():
     skipped = StepRecord(1, 0, 1.5, skipped=True, loss_W=(1.0, 1.0), finite_W=(True, False), nonfinite_W=(0, 3))
     taken = StepRecord(1, 0, 1.5, loss_W=(1.0, 1.0), finite_W=(True, False))
-    assert standouts([skipped], top=20) == []
-    assert places(standouts([taken], top=20)) == [(0, 1, "non-finite")]
+    assert unusual_batches([skipped], top=20) == []
+    assert places(unusual_batches([taken], top=20)) == [(0, 1, "non-finite")]
 
 
 def test_an_attempt_starts_afresh():
     again = [StepRecord(2, step, 1.5, loss_W=(50.0 + step % 3, 51.0)) for step in range(15)]
-    assert standouts([*steps(workers=2), *again], top=20) == []
+    assert unusual_batches([*steps(workers=2), *again], top=20) == []
 
 
 def test_the_furthest_off_come_first_and_no_more_than_asked_for():
     losses = {f"loss_{100 + 10 * nth}_0": 9.0 + 10 * nth for nth in range(5)}
-    found = standouts(steps(**losses), top=3)
+    found = unusual_batches(steps(**losses), top=3)
     assert [one.step for one in found] == [140, 130, 120]
 
 
@@ -93,7 +93,7 @@ def test_ranks_are_those_of_the_launcher_and_indices_those_that_were_kept():
     kept = BatchRecord(1, 120, 1.5, 12, 9.0, (5, None, 7))
     noted = BatchRecord(1, 40, 1.5, 10, 3.0, (1, 2))
     records = [AttemptRecord(1, 1.5, 4, 0, workers), *steps(loss_120_2=9.0), noted, kept]
-    first, second = standouts(records, top=20)
+    first, second = unusual_batches(records, top=20)
     assert (first.rank, first.what, first.indices) == (12, "loss", (5, None, 7))
     assert (second.step, second.rank, second.what, second.loss, second.indices) == (40, 10, "kept", 3.0, (1, 2))
 

@@ -9,7 +9,7 @@ import pytest
 from unisono.cli import main as cli
 from unisono.cli.commands import run
 from unisono.cli.commands.run import interpreter_flags, prepare, script_name, with_startup
-from unisono.cli.run_arguments import Request, parse
+from unisono.cli.run_arguments import RunRequest, parse
 from unisono.common.errors import UserError
 
 STARTUP = str(run.STARTUP_DIR)
@@ -22,17 +22,17 @@ def empty_directory(tmp_path, monkeypatch):
 
 def test_everything_behind_the_dashes_is_the_command():
     request = parse(["--every", "5", "--", "echo", "--every", "7", "--", "x"])
-    assert request == Request({"--every": "5"}, command=("echo", "--every", "7", "--", "x"))
+    assert request == RunRequest({"--every": "5"}, command=("echo", "--every", "7", "--", "x"))
 
 
 def test_everything_from_the_script_on_is_the_script():
     Path("train.py").touch()
     request = parse(["--every=5", "train.py", "--out", "x", "-m", "--", "y"])
-    assert request == Request({"--every": "5"}, script=("train.py", "--out", "x", "-m", "--", "y"))
+    assert request == RunRequest({"--every": "5"}, script=("train.py", "--out", "x", "-m", "--", "y"))
 
 
 def test_a_module_is_a_script():
-    assert parse(["-m", "pkg.train", "--help"]) == Request(script=("-m", "pkg.train", "--help"))
+    assert parse(["-m", "pkg.train", "--help"]) == RunRequest(script=("-m", "pkg.train", "--help"))
 
 
 def test_out_becomes_absolute(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 from unisono import testing
 from unisono.cli import bounded_run as trial
 from unisono.cli import main as cli
-from unisono.cli.bounded_run import Tail, Trial, spoken_exit
+from unisono.cli.bounded_run import StepCounter, Trial, spoken_exit
 from unisono.common.errors import UserError
 from unisono.records import AttemptRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter, read_run
@@ -223,7 +223,7 @@ def test_a_program_that_cannot_be_started(capfd):
 
 def test_the_tail_counts_whole_lines_that_were_added(tmp_path):
     file = tmp_path / "run.jsonl"
-    tail = Tail(file)
+    tail = StepCounter(file)
     tail.read()
     assert tail.steps == 0
     file.write_text('{"type":"run"}\n{"type":"step","attempt":1}\n{"type":"st')
@@ -234,7 +234,7 @@ def test_the_tail_counts_whole_lines_that_were_added(tmp_path):
         more.write('ep","attempt":1}\n')
     tail.read()
     assert tail.steps == 2
-    assert Tail(file).steps == 0
+    assert StepCounter(file).steps == 0
 
 
 def test_an_end_by_signal_has_a_name():

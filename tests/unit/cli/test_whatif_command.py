@@ -12,7 +12,7 @@ import invented_runs
 from launch import SCRIPTS, launch, torchrun, under_unisono
 from unisono.cli import main as cli
 from unisono.lab.whatif import replay as whatif
-from unisono.lab.whatif.replay import Readings, cosine_with_mean, gram_of
+from unisono.lab.whatif.replay import GramReadings, cosine_with_mean, gram_of
 from unisono.records import StepRecord
 
 AGREED = ((1, 0.5, 0.5), (0.5, 1, 0.5), (0.5, 0.5, 1))
@@ -195,7 +195,7 @@ def test_workers_are_called_by_the_launchers_numbers(tmp_path, capsys):
 
 def test_of_a_long_run_readings_are_taken_from_all_of_it(monkeypatch):
     monkeypatch.setattr(whatif, "MOST", 20)
-    readings = Readings()
+    readings = GramReadings()
     for step in range(1000):
         readings.see(reading(step))
     steps = [one.step for one in readings.kept]

@@ -9,7 +9,7 @@ import pytest
 from unisono.diagnose.engine import Diagnosis, _covers, diagnose
 from unisono.diagnose.rules import RULES
 from unisono.diagnose.rules.shared.rule import Case
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import from_line, to_line
 from unisono.records.finding import Finding
 from unit.diagnose.rules.build import ALL, attempt, coverage, facts, loader, note, replicas, step, streams
@@ -367,7 +367,7 @@ def turbulent():
 
 def test_in_calm_times_every_rule_sees_what_it_would_see_by_itself():
     records = [*PREFLIGHT, *turbulent()]
-    diagnosis, scene, rules = diagnose(records), Scene(), [rule() for rule in RULES]
+    diagnosis, scene, rules = diagnose(records), RunState(), [rule() for rule in RULES]
     for record in records:
         scene.see(record)
         for rule in rules:

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from unisono.exchange.epoch_coverage import LONG_ORDER, Passes
-from unisono.exchange.sample_draws import Draws
+from unisono.exchange.epoch_coverage import LONG_ORDER, EpochCoverage
+from unisono.exchange.sample_draws import SampleDraws
 from unisono.sketch.fingerprint import hash_of
 
 
@@ -15,26 +15,26 @@ def shuffled(seed, count=64):
 
 def run(*orders, batch=8, facts=None):
     """The message of the last pass."""
-    passes = Passes(0)
+    passes = EpochCoverage(0)
     for order in orders:
         passes.begin(facts or {}, dataset=0)
         for begin in range(0, len(order), batch):
             passes.add(order[begin : begin + batch])
-    return passes.message(7, True, Draws())
+    return passes.message(7, True, SampleDraws())
 
 
 def test_facts_are_told_with_the_number_of_the_pass():
-    passes = Passes(3)
+    passes = EpochCoverage(3)
     assert passes.begin({"dataset": "5"}, dataset=0) == {"dataset": "5", "number": "3", "pass": "0"}
     assert passes.begin({}, dataset=0) == {"number": "3", "pass": "1"}
 
 
 def test_a_pass_without_indices_is_not_told():
-    passes = Passes(0)
-    assert passes.message(0, True, Draws()) is None
+    passes = EpochCoverage(0)
+    assert passes.message(0, True, SampleDraws()) is None
     passes.begin({"dataset": "5"}, dataset=0)
     passes.add([])
-    assert passes.message(0, True, Draws()) is None
+    assert passes.message(0, True, SampleDraws()) is None
 
 
 def test_a_message_speaks_of_the_newest_pass_alone():
@@ -43,23 +43,23 @@ def test_a_message_speaks_of_the_newest_pass_alone():
 
 
 def test_keys_tell_passes_and_moments_apart():
-    passes = Passes(2)
+    passes = EpochCoverage(2)
     keys = []
     for _ in range(2):
         passes.begin({}, dataset=0)
         for step, complete in ((5, False), (6, False), (6, True)):
             passes.add([1])
-            keys.append(passes.message(step, complete, Draws())["key"])
+            keys.append(passes.message(step, complete, SampleDraws())["key"])
     assert len(set(keys)) == 6
 
 
 def test_nothing_new_is_not_told_again_but_for_the_end_of_a_pass():
-    passes = Passes(0)
+    passes = EpochCoverage(0)
     passes.begin({}, dataset=0)
     passes.add([1])
-    assert passes.message(5, False, Draws()) is not None
-    assert passes.message(6, False, Draws()) is None
-    assert passes.message(7, True, Draws()) is not None
+    assert passes.message(5, False, SampleDraws()) is not None
+    assert passes.message(6, False, SampleDraws()) is None
+    assert passes.message(7, True, SampleDraws()) is not None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_pass_of_a_single_batch_has_no_order():
 
 
 def test_what_is_remembered_is_bounded():
-    passes = Passes(0)
+    passes = EpochCoverage(0)
     passes.begin({}, dataset=0)
     for begin in range(0, 100_000, 100):
         passes.add(list(range(begin, begin + 100)))

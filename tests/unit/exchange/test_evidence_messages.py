@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from unisono.exchange.evidence_messages import CLOSELY_FOLLOWED, COVERAGE_EVERY, REMEMBERED_AUDITS, REMEMBERED_STEPS
-from unisono.exchange.evidence_messages import Testimony as Clerk
+from unisono.exchange.evidence_messages import EvidenceMessages as Clerk
 from unisono.listen.clock import clock_for
 from unisono.listen.evidence.batch_tracker import Leaf, Pull
-from unisono.listen.evidence.raw_evidence import Statement
+from unisono.listen.evidence.raw_evidence import RawEvidence
 from unisono.listen.evidence.rng_streams import snapshot
-from unisono.listen.handover import Parcel
+from unisono.listen.handover import Handover
 
 CPU = torch.device("cpu")
 
 
 def parcel(step=0, loss=1.0, **statement):
-    return Parcel(
+    return Handover(
         step=step,
         time=0.0,
         due=True,
@@ -35,7 +35,7 @@ def parcel(step=0, loss=1.0, **statement):
         witness=None,
         reduced_share=None,
         hearing=None,
-        statement=Statement(**statement),
+        statement=RawEvidence(**statement),
     ).send(CPU)
 
 

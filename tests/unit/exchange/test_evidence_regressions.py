@@ -9,33 +9,33 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
-from unisono.exchange.evidence_messages import Testimony as Clerk
+from unisono.exchange.evidence_messages import EvidenceMessages as Clerk
 from unisono.listen import torch_patches as taps
 from unisono.listen.clock import clock_for
-from unisono.listen.evidence.batch_tracker import BatchWatch, Leaf, Pull
+from unisono.listen.evidence.batch_tracker import BatchTracker, Leaf, Pull
 from unisono.listen.evidence.collector import averager_alive
 from unisono.listen.evidence.loader_facts import loader_facts
-from unisono.listen.evidence.raw_evidence import Statement
-from unisono.listen.handover import Parcel
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.evidence.raw_evidence import RawEvidence
+from unisono.listen.handover import Handover
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.measure.compare_evidence import compare
-from unisono.measure.evidence_records import Assembly
+from unisono.measure.evidence_records import EvidenceRecords
 
 CPU = torch.device("cpu")
 DATASET = TensorDataset(torch.arange(40.0).reshape(40, 1), torch.arange(40))
 
 
 def parcel(step, **statement):
-    return Parcel(
+    return Handover(
         step=step, time=0.0, due=True, window=0, skipped=False, cost=0.0, clock=clock_for(CPU), began=0.0,
         backward=None, ended=0.5, loss=1.0, scale=None, clip_norm=None, witness=None, reduced_share=None, hearing=None,
-        statement=Statement(**statement),
+        statement=RawEvidence(**statement),
     ).send(CPU)  # fmt: skip
 
 
 class Watch(taps.Listener):
     def __init__(self):
-        self.watch, self.clerk, self.step, self.told = BatchWatch(), Clerk(), 0, []
+        self.watch, self.clerk, self.step, self.told = BatchTracker(), Clerk(), 0, []
 
     def loaded(self, iterator, data, indices):
         self.told.append((data, indices))
@@ -186,7 +186,7 @@ def test_evaluated_batches_are_remembered_by_their_indices_alone(watch):
 
 
 def test_ranks_that_name_their_parameters_differently():
-    whole = Assembly(2, attempt=1)
+    whole = EvidenceRecords(2, attempt=1)
     whole.add(0, {"kind": "audit", "key": "k", "step": 1, "prints": {"a": 1, "b": 2}})
     whole.add(1, {"kind": "audit", "key": "k", "step": 1, "prints": {"a": 1, "c": 2}})
     list(whole.complete({0, 1}))
@@ -194,7 +194,7 @@ def test_ranks_that_name_their_parameters_differently():
 
 def test_who_is_late_does_not_open_a_matter_again():
     """Otherwise one rank's words replace those of all."""
-    whole, message = Assembly(2, attempt=1), {"kind": "facts", "topic": "loader", "facts": {"a": "1"}}
+    whole, message = EvidenceRecords(2, attempt=1), {"kind": "facts", "topic": "loader", "facts": {"a": "1"}}
     whole.add(0, {**message, "key": "k", "step": 1})
     assert len(list(whole.complete({0, 1}, everything=True))) == 1
     whole.add(1, {**message, "key": "k", "step": 1})
@@ -202,14 +202,14 @@ def test_who_is_late_does_not_open_a_matter_again():
 
 
 def test_the_weights_of_one_rank_alone_are_not_equal_to_anything():
-    whole = Assembly(2, attempt=1)
+    whole = EvidenceRecords(2, attempt=1)
     whole.add(0, {"kind": "audit", "key": "audit/1", "step": 1, "prints": {"a": 1}})
     assert list(whole.complete({0, 1}, everything=True)) == []
 
 
 def test_a_learning_rate_of_nan_everywhere_is_no_difference():
     nan = float("nan")
-    roll = RollCall(0, tuple(LocalSignal(step=0, time=0.0, lr=float(str(nan))) for _ in range(2)))
+    roll = AllRanksStep(0, tuple(RankStep(step=0, time=0.0, lr=float(str(nan))) for _ in range(2)))
     assert "lr_W" not in compare(roll)
 
 
@@ -316,7 +316,7 @@ def test_indices_of_a_loader_that_runs_ahead_are_not_told(watch):
 
 
 def test_who_evaluates_what_it_trains_on_holds_nothing_out():
-    whole = Assembly(2, attempt=1)
+    whole = EvidenceRecords(2, attempt=1)
     for rank in range(2):
         own = {"drawn": 10, "distinct": 10.0, "level": 0, "kept": list(range(10 * rank, 10 * rank + 10))}
         everything = {"drawn": 20, "distinct": 20.0, "level": 0, "kept": list(range(20))}

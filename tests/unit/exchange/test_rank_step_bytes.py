@@ -8,15 +8,15 @@ from typing import get_type_hints
 import pytest
 
 from unisono.exchange.rank_step_bytes import pack, unpack
-from unisono.listen.messages import LocalSignal
+from unisono.listen.messages import RankStep
 
 VALUES = {int: 3, int | None: -(2**63), float: 0.1, float | None: -1e300, bool: True}
-HINTS = get_type_hints(LocalSignal)
+HINTS = get_type_hints(RankStep)
 LISTS = {"squared_norm_G": (1.5, 0.0, math.inf), "weight_W": (0.25, 0.0), "distance_W": (0.1, 1.9, 0.3, 2.0)}
-FULL = LocalSignal(
-    **{field.name: VALUES[HINTS[field.name]] for field in fields(LocalSignal) if field.name not in LISTS}, **LISTS
+FULL = RankStep(
+    **{field.name: VALUES[HINTS[field.name]] for field in fields(RankStep) if field.name not in LISTS}, **LISTS
 )
-OPTIONAL = [field.name for field in fields(LocalSignal) if HINTS[field.name] in (int | None, float | None)]
+OPTIONAL = [field.name for field in fields(RankStep) if HINTS[field.name] in (int | None, float | None)]
 
 
 def through(*signals):
@@ -28,7 +28,7 @@ def test_every_field_comes_back():
 
 
 def test_the_least_comes_back():
-    signal = LocalSignal(step=0, time=0.0)
+    signal = RankStep(step=0, time=0.0)
     assert through(signal) == [signal]
 
 
@@ -48,7 +48,7 @@ def test_many_signals_of_different_length_in_one_letter():
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_comes_back_alone(name):
-    signal = LocalSignal(step=1, time=0.0, **{name: (1.0, math.pi)})
+    signal = RankStep(step=1, time=0.0, **{name: (1.0, math.pi)})
     assert through(signal, FULL, signal) == [signal, FULL, signal]
 
 
@@ -77,4 +77,4 @@ def test_a_torn_letter_is_refused(lost):
 
 
 def test_there_is_a_bit_for_every_field():
-    assert len(fields(LocalSignal)) <= 64
+    assert len(fields(RankStep)) <= 64

@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from unisono.exchange import store as mailbox
-from unisono.exchange.reconnect import Switchyard
+from unisono.exchange.reconnect import ReconnectingChannel
 
 
 def test_a_connection_that_is_given_up_leaves_no_thread_behind():
@@ -16,7 +16,7 @@ def test_a_connection_that_is_given_up_leaves_no_thread_behind():
         started.set()
         mailbox.wait_for_greetings(dist.HashStore(), 2, given_up)
 
-    switchyard = Switchyard(connect, pytest.fail)
+    switchyard = ReconnectingChannel(connect, pytest.fail)
     switchyard.begin(0, 0)
     assert started.wait(5)
     switchyard.end()

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from unisono.exchange.sample_draws import MOST_KEPT, Draws, share_of, together
+from unisono.exchange.sample_draws import MOST_KEPT, SampleDraws, share_of, together
 
 
 def counter(samples):
-    draws = Draws()
+    draws = SampleDraws()
     draws.add(samples)
     return draws.as_message()
 
@@ -35,7 +35,7 @@ def test_many_repeats_are_counted_closely():
 def test_the_order_and_the_batches_do_not_matter():
     samples = list(range(5_000)) * 2
     shuffled = random.Random(1).sample(samples, len(samples))
-    one, other = Draws(), Draws()
+    one, other = SampleDraws(), SampleDraws()
     one.add(samples)
     for begin in range(0, len(shuffled), 7):
         other.add(shuffled[begin : begin + 7])

@@ -7,8 +7,8 @@ import torch.distributed as dist
 
 from unisono.common.ranks_key import LONGEST, group_key
 from unisono.exchange import store as mailbox
-from unisono.exchange.store import Mailbox, pace, wait_for_greetings
-from unisono.listen.messages import LocalSignal
+from unisono.exchange.store import MessageStore, pace, wait_for_greetings
+from unisono.listen.messages import RankStep
 
 WORLD = 200
 
@@ -33,7 +33,7 @@ def store():
 
 
 def boxes(store, world=WORLD):
-    return [Mailbox(lambda: store, rank, world) for rank in range(world)]
+    return [MessageStore(lambda: store, rank, world) for rank in range(world)]
 
 
 def greet(ranks):
@@ -86,7 +86,7 @@ def test_letters_of_all_ranks_come_with_one_question(store):
     ranks = boxes(store)
     greet(ranks)
     for box in ranks:
-        box.send([LocalSignal(step=box.rank, time=0.0)], [{"key": "a"}] if box.rank == 7 else [])
+        box.send([RankStep(step=box.rank, time=0.0)], [{"key": "a"}] if box.rank == 7 else [])
     store.asked = 0
     letters, lost = ranks[0].collect(list(range(WORLD)))
     assert store.asked == 1

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from unisono.common.schedule import every
-from unisono.exchange.thread import FIRST_PAUSE, HURRY, LONGEST_PAUSE, TURN, UNHURRIED, Exchange
-from unisono.listen.listening_plan import Plan
+from unisono.exchange.thread import FIRST_PAUSE, HURRY, LONGEST_PAUSE, TURN, UNHURRIED, ExchangeThread
+from unisono.listen.listening_plan import ListeningPlan
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 
 def make_exchange(**known):
     nobody = dict.fromkeys(("mailbox", "switchyard", "plan", "layout", "keep", "root", "leave_ring", "finished"))
-    return Exchange(**nobody | known, facts={}, run_facts=None)
+    return ExchangeThread(**nobody | known, facts={}, run_facts=None)
 
 
 def gone():
@@ -47,7 +47,7 @@ def test_pauses_grow_with_each_failure_and_are_short_again_after_a_success():
     [(0, True, 4, UNHURRIED), (1, True, 4, TURN), (0, False, 4, TURN), (0, True, 5, TURN)],
 )
 def test_turns_are_rare_while_no_gradients_are_on_their_way(waiting, idle, next_step, seconds):
-    exchange = make_exchange(switchyard=SimpleNamespace(idle=idle), plan=Plan(every(5)), complain=print)
+    exchange = make_exchange(switchyard=SimpleNamespace(idle=idle), plan=ListeningPlan(every(5)), complain=print)
     exchange._wake = clock = Clock()
     exchange._queue.extend([SimpleNamespace(step=3)] * waiting)
     exchange.newest = next_step - 1
@@ -56,7 +56,7 @@ def test_turns_are_rare_while_no_gradients_are_on_their_way(waiting, idle, next_
 
 
 def test_many_steps_do_not_wait_for_a_turn_and_neither_does_the_end():
-    exchange = make_exchange(switchyard=SimpleNamespace(idle=True), plan=Plan(every(5)), complain=print)
+    exchange = make_exchange(switchyard=SimpleNamespace(idle=True), plan=ListeningPlan(every(5)), complain=print)
     for step in range(HURRY):
         assert not exchange._wake.is_set()
         exchange.submit(SimpleNamespace(step=step))

@@ -2,7 +2,7 @@
 
 import torch
 
-from unisono.listen.gradient_buffers import Ring
+from unisono.listen.gradient_buffers import BufferRing
 
 
 class Copy:
@@ -16,7 +16,7 @@ class Copy:
 
 
 def test_there_are_no_more_buffers_than_allowed():
-    ring = Ring(lambda: torch.zeros(1), most=2)
+    ring = BufferRing(lambda: torch.zeros(1), most=2)
     first, second = ring.take(), ring.take()
     assert first is not second
     assert ring.take() is None
@@ -25,7 +25,7 @@ def test_there_are_no_more_buffers_than_allowed():
 
 
 def test_a_buffer_comes_back_when_the_copy_into_it_is_done():
-    ring, copies = Ring(lambda: torch.zeros(1), most=2), [Copy(), Copy()]
+    ring, copies = BufferRing(lambda: torch.zeros(1), most=2), [Copy(), Copy()]
     buffers = [ring.take(), ring.take()]
     for buffer, copy in zip(buffers, copies, strict=True):
         ring.give_back_after(buffer, copy)
@@ -36,7 +36,7 @@ def test_a_buffer_comes_back_when_the_copy_into_it_is_done():
 
 
 def test_a_closed_ring_gives_nothing():
-    ring = Ring(lambda: torch.zeros(1), most=2)
+    ring = BufferRing(lambda: torch.zeros(1), most=2)
     ring.give_back(ring.take())
     ring.close()
     assert ring.take() is None

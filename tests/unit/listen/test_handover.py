@@ -3,8 +3,8 @@
 import torch
 
 from unisono.listen.clock import clock_for
-from unisono.listen.evidence.raw_evidence import Statement
-from unisono.listen.handover import Parcel
+from unisono.listen.evidence.raw_evidence import RawEvidence
+from unisono.listen.handover import Handover
 from unisono.listen.messages import Steered
 
 CPU = torch.device("cpu")
@@ -12,9 +12,9 @@ CPU = torch.device("cpu")
 
 def signal(**fields):
     values = {"step": 3, "time": 1.0, "due": True, "window": 0, "skipped": False, "cost": 0.0, "clock": clock_for(CPU)}
-    values |= {"began": 0.0, "backward": None, "ended": 0.5, "hearing": None, "statement": Statement()}
+    values |= {"began": 0.0, "backward": None, "ended": 0.5, "hearing": None, "statement": RawEvidence()}
     numbers = dict.fromkeys(("loss", "scale", "clip_norm", "witness", "reduced_share"))
-    return Parcel(**values | numbers | fields).send(CPU).signal()
+    return Handover(**values | numbers | fields).send(CPU).signal()
 
 
 def test_what_steering_decided_is_in_the_signal():

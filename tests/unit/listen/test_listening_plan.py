@@ -3,7 +3,7 @@
 import pytest
 
 from unisono.common.schedule import DEFAULT, every, within_budget
-from unisono.listen.listening_plan import Announcement, Budget, Plan
+from unisono.listen.listening_plan import Announcement, Budget, ListeningPlan
 
 
 def heard(plan, steps):
@@ -11,30 +11,30 @@ def heard(plan, steps):
 
 
 def test_every_step_up_to_500_then_at_least_every_500th():
-    plan = Plan(DEFAULT)
+    plan = ListeningPlan(DEFAULT)
     assert heard(plan, range(500)) == list(range(500))
     assert heard(plan, range(500, 2000)) == [500, 1000, 1500]
 
 
 def test_steps_count_from_where_listening_began():
-    plan = Plan(every(1).until(3).then(every(10)), first_step=1000)
+    plan = ListeningPlan(every(1).until(3).then(every(10)), first_step=1000)
     assert heard(plan, range(1000, 1030)) == [1000, 1001, 1002, 1003, 1013, 1023]
 
 
 def test_an_announced_interval_holds_from_its_step_on():
-    plan = Plan(DEFAULT)
+    plan = ListeningPlan(DEFAULT)
     plan.apply(Announcement(start=520, interval=20))
     assert heard(plan, range(499, 565)) == [499, 500, 520, 540, 560]
 
 
 def test_an_announced_interval_leaves_fixed_segments_alone():
-    plan = Plan(every(1).until(500).then(every(100)))
+    plan = ListeningPlan(every(1).until(500).then(every(100)))
     plan.apply(Announcement(start=520, interval=20))
     assert heard(plan, range(500, 800)) == [500, 600, 700]
 
 
 def test_a_burst_hears_every_step():
-    plan = Plan(every(100))
+    plan = ListeningPlan(every(100))
     plan.apply(Announcement(start=110, end=174))
     assert heard(plan, range(100, 300)) == [100, *range(110, 174), 200]
     assert plan.in_burst(110)
@@ -42,7 +42,7 @@ def test_a_burst_hears_every_step():
 
 
 def test_many_bursts_take_bounded_memory():
-    plan = Plan(every(100))
+    plan = ListeningPlan(every(100))
     for start in range(0, 100_000, 100):
         plan.apply(Announcement(start=start, end=start + 64))
     assert len(plan._bursts) < 10
@@ -51,7 +51,7 @@ def test_many_bursts_take_bounded_memory():
 
 @pytest.mark.parametrize(("interval", "length"), [(1, 32), (5, 160)])
 def test_a_window_holds_32_heard_steps(interval, length):
-    plan = Plan(every(interval))
+    plan = ListeningPlan(every(interval))
     steps = heard(plan, range(4 * length))
     windows = [plan.window(step) for step in steps]
     assert sorted(set(windows)) == [0, length, 2 * length, 3 * length]
@@ -59,7 +59,7 @@ def test_a_window_holds_32_heard_steps(interval, length):
 
 
 def test_windows_never_mix_intervals():
-    plan = Plan(every(1).until(100).then(every(10)))
+    plan = ListeningPlan(every(1).until(100).then(every(10)))
     assert plan.window(99) == 96
     assert plan.window(100) == 100
 

@@ -3,14 +3,14 @@
 import math
 
 from unisono.exchange.rank_step_bytes import pack, unpack
-from unisono.listen.messages import LocalSignal
+from unisono.listen.messages import RankStep
 
-PLAIN = LocalSignal(step=3, time=1.5, loss=0.25, compute=0.1, seconds=0.2, cost=0.01)
-HEARD = LocalSignal(
+PLAIN = RankStep(step=3, time=1.5, loss=0.25, compute=0.1, seconds=0.2, cost=0.01)
+HEARD = RankStep(
     step=4, time=2.0, loss=math.inf, finite=False, skipped=True, clip_norm=3.0, heard=True, window=64, nonfinite=2,
     reduced_share=0.5, squared_norm_G=(1.0, 2.0),
 )  # fmt: skip
-SILENT = LocalSignal(step=5, time=3.0)
+SILENT = RankStep(step=5, time=3.0)
 
 
 def test_what_is_packed_is_unpacked():
@@ -18,7 +18,7 @@ def test_what_is_packed_is_unpacked():
 
 
 def test_nan_stays_nan():
-    (back,) = unpack(pack(LocalSignal(step=0, time=0.0, loss=math.nan)))
+    (back,) = unpack(pack(RankStep(step=0, time=0.0, loss=math.nan)))
     assert math.isnan(back.loss)
 
 

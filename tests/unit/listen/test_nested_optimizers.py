@@ -1,12 +1,12 @@
 """Which optimizer ends a step when one keeps another."""
 
-from unisono.listen.nested_optimizers import Nesting
+from unisono.listen.nested_optimizers import NestedOptimizers
 
 INNER, OUTER = object(), object()
 
 
 def test_a_step_ends_with_the_outermost():
-    nesting = Nesting()
+    nesting = NestedOptimizers()
     nesting.enter(OUTER)
     nesting.enter(INNER)
     assert nesting.leave(INNER) is False
@@ -15,7 +15,7 @@ def test_a_step_ends_with_the_outermost():
 
 
 def test_one_after_the_other():
-    nesting = Nesting()
+    nesting = NestedOptimizers()
     for optimizer in (OUTER, INNER):
         nesting.enter(optimizer)
         assert nesting
@@ -23,7 +23,7 @@ def test_one_after_the_other():
 
 
 def test_an_error_inside_does_not_keep_it_open():
-    nesting = Nesting()
+    nesting = NestedOptimizers()
     nesting.enter(OUTER)
     nesting.enter(INNER)  # it raises, and the script goes on
     nesting.enter(OUTER)
@@ -33,4 +33,4 @@ def test_an_error_inside_does_not_keep_it_open():
 
 
 def test_one_that_was_not_seen_to_begin():
-    assert Nesting().leave(OUTER) is True
+    assert NestedOptimizers().leave(OUTER) is True

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unisono.listen.read_timing import Collector, Fate
+from unisono.listen.read_timing import GradientLifetime, ReadTiming
 
 
 def backward(collector, layer):
@@ -23,8 +23,8 @@ def failed_reading(layer, failing):
         if failing[0]:
             raise MemoryError("while reading")
 
-    collector = Collector(read)
-    collector.begin(Fate.STAY, list(layer.parameters()))
+    collector = ReadTiming(read)
+    collector.begin(GradientLifetime.STAY, list(layer.parameters()))
     backward(collector, layer)
     return collector
 
@@ -36,7 +36,7 @@ def test_an_error_while_reading_reaches_neither_training_nor_the_next_reading():
     with pytest.raises(MemoryError):
         collector.end(pending=False)
     failing[0] = False
-    collector.begin(Fate.STAY, list(layer.parameters()))
+    collector.begin(GradientLifetime.STAY, list(layer.parameters()))
     backward(collector, layer)
     assert collector.end(pending=False) >= 0
 
@@ -45,25 +45,25 @@ def test_an_error_that_nobody_asked_for_is_forgotten():
     layer, failing = torch.nn.Linear(2, 2), [True]
     collector = failed_reading(layer, failing)
     failing[0] = False
-    collector.begin(Fate.STAY, list(layer.parameters()))
+    collector.begin(GradientLifetime.STAY, list(layer.parameters()))
     collector.end(pending=False)
 
 
 def test_gradients_that_are_gone_are_read_at_once_from_then_on():
     layer, reads = torch.nn.Linear(2, 2), []
-    collector = Collector(lambda: reads.append("read"))
-    collector.begin(Fate.STAY, list(layer.parameters()))
+    collector = ReadTiming(lambda: reads.append("read"))
+    collector.begin(GradientLifetime.STAY, list(layer.parameters()))
     with pytest.raises(RuntimeError, match="gone"):
         collector.end(pending=True)
-    collector.begin(Fate.STAY, list(layer.parameters()))
+    collector.begin(GradientLifetime.STAY, list(layer.parameters()))
     backward(collector, layer)
     assert len(reads) == 2 + 1  # each parameter, and the end of the pass
 
 
 def test_nothing_is_held_after_a_pass():
     layer = torch.nn.Linear(2, 2)
-    collector = Collector(lambda: None)
-    collector.begin(Fate.STAY, list(layer.parameters()))
+    collector = ReadTiming(lambda: None)
+    collector.begin(GradientLifetime.STAY, list(layer.parameters()))
     backward(collector, layer)
     assert collector._last is not None
     collector.forget()

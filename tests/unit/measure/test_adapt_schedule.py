@@ -5,21 +5,21 @@ from types import SimpleNamespace
 import pytest
 
 from unisono.common.schedule import every
-from unisono.listen.listening_plan import Plan
-from unisono.listen.messages import LocalSignal, RollCall
-from unisono.measure.adapt_schedule import Planner
+from unisono.listen.listening_plan import ListeningPlan
+from unisono.listen.messages import AllRanksStep, RankStep
+from unisono.measure.adapt_schedule import ScheduleAdapter
 from unisono.records import StepRecord
 
 
 def announced(**fields):
     """What the ranks are told after a step at which the last of three was not finite."""
     said = []
-    plan = Plan(every(1))
+    plan = ListeningPlan(every(1))
     mailbox = SimpleNamespace(announce=said.append)
     exchange = SimpleNamespace(plan=plan, mailbox=mailbox, newest=10, take=plan.apply)
-    signals = tuple(LocalSignal(10, 0.0, finite=worker < 2, seconds=0.1) for worker in range(3))
+    signals = tuple(RankStep(10, 0.0, finite=worker < 2, seconds=0.1) for worker in range(3))
     record = StepRecord(attempt=0, step=10, time=0.0, finite_W=(True, True, False), **fields)
-    Planner(lambda *_, **__: None).after(RollCall(10, signals), record, exchange)
+    ScheduleAdapter(lambda *_, **__: None).after(AllRanksStep(10, signals), record, exchange)
     return said
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.measure.compare_evidence import compare, twins
 from unisono.records import StepRecord, from_line, to_line
 
@@ -13,11 +13,11 @@ EXACT = ("reduced", "used", "weights", "state", "buffers")
 
 
 def said(**values):
-    return LocalSignal(step=0, time=0.0, **values)
+    return RankStep(step=0, time=0.0, **values)
 
 
 def compared(*signals):
-    found = compare(RollCall(0, signals))
+    found = compare(AllRanksStep(0, signals))
     record = StepRecord(attempt=1, step=0, time=0.0, **found)
     assert from_line(to_line(record)) == record
     return record
@@ -28,7 +28,7 @@ def audited(**values):
 
 
 def test_nobody_has_spoken():
-    assert compare(RollCall(0, (None, None))) == {}
+    assert compare(AllRanksStep(0, (None, None))) == {}
 
 
 def test_twins():

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from unisono.exchange.sample_draws import Draws, share_of
+from unisono.exchange.sample_draws import SampleDraws, share_of
 from unisono.measure import evidence_records as assembly
-from unisono.measure.evidence_records import MOST_NAMED, PATIENCE, Assembly, facts_record
+from unisono.measure.evidence_records import MOST_NAMED, PATIENCE, EvidenceRecords, facts_record
 from unisono.records import from_line, to_line
 
 HEAD = {"attempt": 1, "step": 0, "time": 1.5}
@@ -33,7 +33,7 @@ def clock(monkeypatch):
 
 def assembled(*messages_W, expected=None):
     """The one record; `None` stands for a silent rank."""
-    whole = Assembly(len(messages_W), attempt=1)
+    whole = EvidenceRecords(len(messages_W), attempt=1)
     for worker, message in enumerate(messages_W):
         if message is not None:
             whole.add(worker, json.loads(json.dumps(message)))
@@ -61,7 +61,7 @@ def streams(**drawn):
 
 
 def coverage(samples=(), evaluated=(), repeated=None, dataset=100):
-    drawn, held = Draws(), Draws()
+    drawn, held = SampleDraws(), SampleDraws()
     drawn.add(samples)
     held.add(evaluated)
     return {
@@ -79,7 +79,7 @@ def coverage(samples=(), evaluated=(), repeated=None, dataset=100):
 
 
 def test_a_matter_waits_for_all_who_are_expected(clock):
-    whole = Assembly(3, attempt=1)
+    whole = EvidenceRecords(3, attempt=1)
     whole.add(0, facts(a="1"))
     assert list(whole.complete({0, 1})) == []
     whole.add(1, facts(a="1"))
@@ -89,7 +89,7 @@ def test_a_matter_waits_for_all_who_are_expected(clock):
 
 
 def test_a_matter_does_not_wait_for_ever(clock):
-    whole = Assembly(2, attempt=1)
+    whole = EvidenceRecords(2, attempt=1)
     whole.add(1, facts(a="1"))
     clock.now = PATIENCE - 0.1
     assert list(whole.complete({0, 1})) == []
@@ -98,14 +98,14 @@ def test_a_matter_does_not_wait_for_ever(clock):
 
 
 def test_at_the_end_nothing_is_kept_back(clock):
-    whole = Assembly(2, attempt=1)
+    whole = EvidenceRecords(2, attempt=1)
     whole.add(0, facts(a="1"))
     whole.add(1, {**facts(a="1"), "key": "facts/loader/9"})
     assert len(list(whole.complete({0, 1}, everything=True))) == 2
 
 
 def test_matters_with_different_keys_are_not_mixed(clock):
-    whole = Assembly(2, attempt=1)
+    whole = EvidenceRecords(2, attempt=1)
     for key in ("x", "y"):
         for worker in range(2):
             whole.add(worker, {**facts(a=key), "key": key})
@@ -205,7 +205,7 @@ def test_distances_that_are_not_finite_can_be_written():
 
 
 def test_a_batch_needs_one_rank_only(clock):
-    whole = Assembly(3, attempt=2)
+    whole = EvidenceRecords(3, attempt=2)
     whole.add(1, {"kind": "batch", "key": "batch/7/1", "step": 7, "rank": 1, "loss": None, "indices": [4, 5]})
     (record,) = whole.complete({0, 1, 2})
     assert (record.attempt, record.step, record.rank, record.loss, record.indices) == (2, 7, 1, None, (4, 5))

@@ -10,7 +10,7 @@ from unisono.measure.follow_up_questions import (
     MOST_DETAILS,
     STEPS_BETWEEN_AUDITS,
     STEPS_BETWEEN_BATCHES,
-    Inquiry,
+    FollowUpQuestions,
 )
 from unisono.records import StepRecord
 
@@ -21,7 +21,7 @@ def step(number, **fields):
 
 @pytest.fixture
 def inquiry():
-    return Inquiry()
+    return FollowUpQuestions()
 
 
 def ask(inquiry, number, **fields):
@@ -71,7 +71,7 @@ def test_a_loss_far_off_is_asked_about_once_the_usual_is_known(inquiry):
     far = (1.0, 1.0, 9.0, 1.0)
     usual_losses(inquiry, LEARNED_AFTER - 1)
     assert ask(inquiry, 49, loss_W=far) == []
-    inquiry = Inquiry()
+    inquiry = FollowUpQuestions()
     usual_losses(inquiry, LEARNED_AFTER)
     assert ask(inquiry, 50, loss_W=far) == [Announcement(start=58, batch_of=50, worker=2)]
 

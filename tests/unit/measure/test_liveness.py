@@ -3,7 +3,7 @@
 import pytest
 
 from unisono.measure import liveness as attendance
-from unisono.measure.liveness import SILENT_SECONDS, Attendance, Change
+from unisono.measure.liveness import SILENT_SECONDS, Liveness, LivenessChange
 
 
 class Clock:
@@ -22,7 +22,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def watch(clock):
-    watch = Attendance()
+    watch = Liveness()
     for worker in range(3):
         watch.heard(worker, newest=10)
     return watch
@@ -43,25 +43,25 @@ def test_nothing_changes_while_everybody_speaks(watch, clock):
 
 
 def test_who_was_never_heard_is_not_missed(clock):
-    assert Attendance().changes(newest=5) == []
+    assert Liveness().changes(newest=5) == []
 
 
 def test_silence_while_nobody_gets_on_is_told_once(watch, clock):
     later(clock)
     hear(watch, 0, 2, newest=11)
-    assert watch.changes(newest=11) == [Change("missing", (1,))]
+    assert watch.changes(newest=11) == [LivenessChange("missing", (1,))]
     assert watch.changes(newest=11) == []
 
 
 def test_silence_while_training_goes_on_is_something_else(watch, clock):
     later(clock)
     hear(watch, 0, newest=12)
-    assert watch.changes(newest=12) == [Change("unheard", (1, 2))]
+    assert watch.changes(newest=12) == [LivenessChange("unheard", (1, 2))]
 
 
 def test_one_step_further_may_just_have_been_under_way(watch, clock):
     later(clock)
-    assert watch.changes(newest=11) == [Change("missing", (0, 1, 2))]
+    assert watch.changes(newest=11) == [LivenessChange("missing", (0, 1, 2))]
 
 
 def test_who_was_missing_may_turn_out_to_train_on(watch, clock):
@@ -69,7 +69,7 @@ def test_who_was_missing_may_turn_out_to_train_on(watch, clock):
     hear(watch, 0, 2, newest=11)
     watch.changes(newest=11)
     hear(watch, 0, 2, newest=20)
-    assert watch.changes(newest=20) == [Change("unheard", (1,))]
+    assert watch.changes(newest=20) == [LivenessChange("unheard", (1,))]
     assert watch.changes(newest=21) == []
 
 
@@ -77,7 +77,7 @@ def test_both_kinds_at_once(watch, clock):
     watch.heard(2, newest=50)
     later(clock)
     hear(watch, 0, newest=51)
-    assert watch.changes(newest=51) == [Change("missing", (2,)), Change("unheard", (1,))]
+    assert watch.changes(newest=51) == [LivenessChange("missing", (2,)), LivenessChange("unheard", (1,))]
 
 
 def test_who_comes_back_is_told(watch, clock):
@@ -85,7 +85,7 @@ def test_who_comes_back_is_told(watch, clock):
     hear(watch, 0, 2, newest=11)
     watch.changes(newest=11)
     watch.heard(1, newest=11)
-    assert watch.changes(newest=11) == [Change("returned", (1,))]
+    assert watch.changes(newest=11) == [LivenessChange("returned", (1,))]
     assert watch.changes(newest=11) == []
 
 
@@ -95,13 +95,13 @@ def test_one_comes_while_another_goes(watch, clock):
     watch.changes(newest=11)
     later(clock)
     hear(watch, 0, 1, newest=11)
-    assert watch.changes(newest=11) == [Change("missing", (2,)), Change("returned", (1,))]
+    assert watch.changes(newest=11) == [LivenessChange("missing", (2,)), LivenessChange("returned", (1,))]
 
 
 def test_who_says_goodbye_is_neither_missed_nor_back(watch, clock):
     watch.left(2)
     later(clock)
     hear(watch, 0, newest=11)
-    assert watch.changes(newest=11) == [Change("missing", (1,))]
+    assert watch.changes(newest=11) == [LivenessChange("missing", (1,))]
     watch.left(1)
     assert watch.changes(newest=11) == []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from unisono.diagnose.engine import Diagnosis
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.measure.step_record import Memory, measure
 from unisono.records import AttemptRecord, WorkerFacts, from_line, to_line
 
@@ -28,7 +28,7 @@ def roll_call(gradient_WK, step, chance, copied):
     share = float(gradient_WK.mean(0).double().square().sum()) / WORKERS
     content_W = [step * WORKERS + (0 if copied and worker == FAULTY else worker) for worker in range(WORKERS)]
     signal_W = tuple(
-        LocalSignal(
+        RankStep(
             step=step,
             time=float(step),
             loss=2.0 + chance.gauss(0, 0.1),
@@ -45,7 +45,7 @@ def roll_call(gradient_WK, step, chance, copied):
         )
         for square, content in zip(square_W, content_W, strict=True)
     )
-    return RollCall(step, signal_W, gradient_WK)
+    return AllRanksStep(step, signal_W, gradient_WK)
 
 
 def findings(fault=None, copied=False):

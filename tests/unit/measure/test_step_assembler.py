@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from unisono.listen.messages import LocalSignal
+from unisono.listen.messages import RankStep
 from unisono.measure import step_assembler as rollbook
-from unisono.measure.step_assembler import Rollbook
+from unisono.measure.step_assembler import StepAssembler
 from unisono.sketch.wire_format import Directions
 
 
@@ -18,7 +18,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def book(clock):
-    book = Rollbook(3)
+    book = StepAssembler(3)
     for rank in range(3):
         book.greet(rank)
     return book
@@ -26,7 +26,7 @@ def book(clock):
 
 def report(book, step, *ranks):
     for rank in ranks:
-        book.add_signal(rank, LocalSignal(step=step, time=0.0, loss=float(rank)))
+        book.add_signal(rank, RankStep(step=step, time=0.0, loss=float(rank)))
 
 
 def closed(book, **options):

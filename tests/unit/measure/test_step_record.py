@@ -8,7 +8,7 @@ import torch
 
 from unisono.common.layer_groups import MOST_GROUPS
 from unisono.common.limits import ALL_PAIRS_UP_TO, MATRIX_IN_BURSTS_UP_TO
-from unisono.listen.messages import LocalSignal, RollCall
+from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.measure import agreement as consistency
 from unisono.measure.step_record import Memory, measure
 from unisono.records import to_line
@@ -16,7 +16,7 @@ from unisono.records.runfile.lines import LINE_LIMIT
 
 
 def signal(loss=1.0, step=0, **values):
-    return LocalSignal(step=step, time=10.0, loss=loss, seconds=1.0, cost=0.01, **values)
+    return RankStep(step=step, time=10.0, loss=loss, seconds=1.0, cost=0.01, **values)
 
 
 def heard(gradient, mean=None, **values):
@@ -29,7 +29,7 @@ def roll(gradient_WN, with_sketch=True, **values):
     shares = [mean if rank == 0 else torch.zeros(1) for rank in range(len(gradient_WN))]
     signals = tuple(heard(row, share, **values) for row, share in zip(gradient_WN, shares, strict=True))
     sketch_WK = gradient_WN if with_sketch else None
-    return RollCall(0, signals, sketch_WK, None if sketch_WK is None else sketch_WK[None])
+    return AllRanksStep(0, signals, sketch_WK, None if sketch_WK is None else sketch_WK[None])
 
 
 def measured(call, memory=None):
@@ -37,20 +37,20 @@ def measured(call, memory=None):
 
 
 def test_loss_dispersion_is_the_population_deviation():
-    record = measured(RollCall(0, (signal(1.0), signal(3.0))))
+    record = measured(AllRanksStep(0, (signal(1.0), signal(3.0))))
     assert (record.loss_mean, record.loss_std, record.loss_range) == (2.0, 1.0, 2.0)
     assert not record.heard
 
 
 def test_a_silent_rank_is_none_and_the_others_count():
-    record = measured(RollCall(0, (signal(1.0), None, signal(3.0))))
+    record = measured(AllRanksStep(0, (signal(1.0), None, signal(3.0))))
     assert record.loss_W == (1.0, None, 3.0)
     assert record.loss_mean == 2.0
     assert record.finite_W == (True, None, True)
 
 
 def test_a_nan_loss_makes_the_statistics_nan():
-    record = measured(RollCall(0, (signal(1.0), signal(math.nan))))
+    record = measured(AllRanksStep(0, (signal(1.0), signal(math.nan))))
     assert math.isnan(record.loss_mean)
     assert math.isnan(record.loss_std)
     assert math.isnan(record.loss_range)
@@ -95,7 +95,7 @@ def test_a_reduction_that_is_no_mean_is_noticed():
     gradient_WN = torch.randn(2, 4096)
     call = roll(gradient_WN)
     summed = tuple(heard(row, gradient_WN.sum(0)) for row in gradient_WN)
-    assert measured(RollCall(0, summed, call.sketch_WK)).cos_weighted is None
+    assert measured(AllRanksStep(0, summed, call.sketch_WK)).cos_weighted is None
     assert measured(call).cos_weighted is not None
 
 
@@ -125,8 +125,8 @@ def test_old_large_gradients_do_not_outweigh_new_small_ones():
 
 def test_listening_cost_is_the_share_of_all_steps_so_far():
     memory = Memory()
-    measured(RollCall(0, (signal(), signal())), memory)
-    assert measured(RollCall(1, (signal(), None)), memory).listening_cost == pytest.approx(0.01)
+    measured(AllRanksStep(0, (signal(), signal())), memory)
+    assert measured(AllRanksStep(1, (signal(), None)), memory).listening_cost == pytest.approx(0.01)
 
 
 def test_large_worlds_store_no_matrix_outside_bursts():
@@ -139,7 +139,7 @@ def test_large_worlds_store_no_matrix_outside_bursts():
 def test_in_the_largest_world_with_matrices_a_record_fits_into_the_run_file():
     call = roll(torch.randn(MATRIX_IN_BURSTS_UP_TO, 4096))
     signals = tuple(replace(one, squared_norm_G=one.squared_norm_G * MOST_GROUPS) for one in call.signal_W)
-    call = RollCall(0, signals, call.sketch_WK, call.sketch_WK.expand(MOST_GROUPS, -1, -1))
+    call = AllRanksStep(0, signals, call.sketch_WK, call.sketch_WK.expand(MOST_GROUPS, -1, -1))
     record = measure(call, Memory(), 1, burst=True)
     assert len(record.cos_GW) == MOST_GROUPS
     assert len(to_line(record)) < LINE_LIMIT
@@ -210,13 +210,13 @@ def test_matrices_are_kept_less_often_later():
 
 def steered(weight_W, distance_W, heard_too=False, **values):
     """A roll call in which the first worker says what steering decided."""
-    call = roll(torch.randn(len(weight_W), 64)) if heard_too else RollCall(0, (signal(),) * len(weight_W))
+    call = roll(torch.randn(len(weight_W), 64)) if heard_too else AllRanksStep(0, (signal(),) * len(weight_W))
     first = replace(call.signal_W[0], weight_W=tuple(weight_W), distance_W=tuple(distance_W), **values)
     return replace(call, signal_W=(first, *call.signal_W[1:]))
 
 
 def test_without_steering_nothing_is_said_of_it():
-    record = measured(RollCall(0, (signal(), signal())))
+    record = measured(AllRanksStep(0, (signal(), signal())))
     assert (record.kept_workers, record.weight_W, record.distance_W) == (None, (), ())
 
 

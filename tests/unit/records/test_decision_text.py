@@ -3,7 +3,7 @@
 import pytest
 
 from invented_runs import decision
-from unisono.records.decision_text import KEPT, Deeds, decision_line
+from unisono.records.decision_text import KEPT, DecisionCounts, decision_line
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_decision_is_one_line(record, line):
 
 
 def told(*records):
-    deeds = Deeds()
+    deeds = DecisionCounts()
     for record in records:
         deeds.add(record)
     return deeds

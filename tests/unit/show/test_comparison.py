@@ -6,8 +6,8 @@ import pytest
 
 from unisono.records import AttemptRecord, WorkerFacts
 from unisono.show.analysis.comparison import compare
-from unisono.show.analysis.run_digest import CloseLook
-from unisono.show.analysis.scan_run import Cover
+from unisono.show.analysis.run_digest import RunDigest
+from unisono.show.analysis.scan_run import RunOverview
 from unit.diagnose.rules.build import SHARDED, attempt, audit, facts, loader, step
 
 HEALTHY = {"finite_W": (True,) * 4, "compared": 4, "fresh": True}
@@ -16,10 +16,10 @@ TWINS, OTHER_TWINS = (0, 1, 2, 1), (0, 1, 0, 3)
 
 def run(records=(), started=1.0, head=None):
     """As a comparison sees it; an attempt of four workers comes first."""
-    look = CloseLook()
+    look = RunDigest()
     for record in (head or attempt(4), *records):
         look.see(record)
-    return look.conclude(Cover("a-run", "train", started, 0))
+    return look.conclude(RunOverview("a-run", "train", started, 0))
 
 
 def steps(count, start=0, **fields):

@@ -6,9 +6,9 @@ import pytest
 
 from invented_runs import decision
 from unisono.common import terminal
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import AttemptRecord, FactsRecord, WorkerFacts
-from unisono.records.decision_text import Deeds
+from unisono.records.decision_text import DecisionCounts
 from unisono.records.finding import Cause, Finding
 from unisono.show.analysis.checkup import Checkup
 from unisono.show.analysis.rank_differences import differences, ranges
@@ -146,7 +146,7 @@ def test_what_could_not_be_checked_is_said_with_what_it_needs():
 
 @pytest.mark.parametrize(("dry", "text"), [(False, "stopped by the guard at step 812: 3,000 steps"), (True, "healthy")])
 def test_a_job_that_the_guard_stopped_is_not_called_healthy(dry, text):
-    deeds = Deeds()
+    deeds = DecisionCounts()
     deeds.add(decision(5))
     deeds.add(decision(812, "halt", dry=dry))
     assert checkup(deeds=deeds).verdict_text.startswith(text)
@@ -184,7 +184,7 @@ def test_text_from_a_run_cannot_steer_the_terminal_or_the_issue():
 
 def scene(values_W, fact="torch", topic="settings"):
     workers = tuple(WorkerFacts(10 + worker, "host", 1, "cpu") for worker in range(len(values_W)))
-    made = Scene()
+    made = RunState()
     made.see(AttemptRecord(1, 1.5, len(values_W), 0, workers))
     made.see(FactsRecord(1, 0, 1.5, topic, differ={fact: values_W}))
     return made
@@ -244,7 +244,7 @@ def test_the_screen_is_80_wide_and_grey_where_it_is_no_terminal(monkeypatch):
 
 
 def guarded(count=2):
-    deeds = Deeds()
+    deeds = DecisionCounts()
     for step in range(count):
         deeds.add(decision(step, reason="a *long* reason of many words, and of more than fit on a line", dry=step == 1))
     return checkup(deeds=deeds)

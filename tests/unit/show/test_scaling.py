@@ -11,7 +11,7 @@ from unisono.measure.step_record import Memory, _noise
 from unisono.records import StepRecord
 from unisono.records.finding import Finding
 from unisono.show.analysis.lost_work import Timesheet, lost_work, spoken_time
-from unisono.show.analysis.scaling import Estimate, Outlook, Readings, common_share, mean_with_interval, outlook
+from unisono.show.analysis.scaling import Estimate, NoiseReadings, Outlook, common_share, mean_with_interval, outlook
 from unisono.show.text.scaling_text import as_text, verdict
 
 DIMENSIONS = 50
@@ -28,7 +28,7 @@ def records(noise_scale, workers=4, count=120, seed=0, decay=0.95):
 
 
 def heard(steps):
-    readings = Readings()
+    readings = NoiseReadings()
     for record in steps:
         readings.see(record)
     return readings

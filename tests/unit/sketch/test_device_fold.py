@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from launch import launch
-from unisono.sketch import Reading
+from unisono.sketch import ModelSketch
 from unisono.sketch.gpu import compiling, launching
 from unisono.sketch.gpu.layout import ROWS_OF_A_RUN, UNITS, lay_out, runs_of, slots_wanted
 
@@ -74,7 +74,7 @@ def test_kernels_that_do_not_run_leave_the_work_to_torch(monkeypatch):
     assert launching.available(CPU)
     assert "no C compiler" in compiling.compile_kernels([torch.float32], LENGTH, CPU)
     assert not launching.available(CPU)
-    reading, gradient = Reading(["weight"], [5], [0], 1, LENGTH, CPU), torch.arange(5.0)
+    reading, gradient = ModelSketch(["weight"], [5], [0], 1, LENGTH, CPU), torch.arange(5.0)
     reading.begin()
     assert not reading.add(0, gradient)
     assert reading.end()[1].tolist() == [30.0]

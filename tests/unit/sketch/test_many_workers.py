@@ -11,8 +11,8 @@ import torch
 from unisono.sketch import gram, quantise
 from unisono.sketch import many_workers as crowd
 from unisono.sketch.many_workers import (
-    Crowd,
-    Directions,
+    ManyWorkers,
+    SummedDirections,
     leave_one_out,
     leave_one_out_of,
     mean_pairwise,
@@ -40,7 +40,7 @@ def looked_at(gradient_WN, sketch_WK=None, mean=True, window=None):
     """What is found in the sketches as they travel."""
     square_W = gradient_WN.square().sum(1)
     step_WK, scale_W = quantise((gradient_WN if sketch_WK is None else sketch_WK).float())
-    found = Crowd(step_WK, square_W, scale_W.isfinite()).look(window)
+    found = ManyWorkers(step_WK, square_W, scale_W.isfinite()).look(window)
     return shift_to_mean(found, float(gradient_WN.mean(0).square().sum())) if mean else found
 
 
@@ -109,9 +109,9 @@ def test_sketches_that_were_not_sent_count_for_nothing():
     sent_W[7] = False
     step_WK, _ = quantise(gradient_WN.float())
     step_WK[7] = 127
-    found = Crowd(step_WK, square_W, sent_W).look(None)
+    found = ManyWorkers(step_WK, square_W, sent_W).look(None)
     step_WK[7] = 0
-    expected = Crowd(step_WK, square_W, sent_W).look(None)
+    expected = ManyWorkers(step_WK, square_W, sent_W).look(None)
     cos_W = leave_one_out(found.gradients)
     assert cos_W[7].isnan()
     torch.testing.assert_close(cos_W, leave_one_out(expected.gradients), equal_nan=True)
@@ -140,7 +140,7 @@ def test_copies_agree_and_the_opposite_does_not():
 
 
 def test_a_window_sums_unit_directions():
-    window, unit_WN = Directions.none(64, 4_096), torch.zeros(64, 4_096, dtype=torch.float64)
+    window, unit_WN = SummedDirections.none(64, 4_096), torch.zeros(64, 4_096, dtype=torch.float64)
     for shared in (0.1, 0.5, 0.2):
         gradient_WN = workers(shared)
         found = looked_at(gradient_WN, window=window)
@@ -152,9 +152,9 @@ def test_a_window_sums_unit_directions():
 
 def test_blocks_of_any_size_give_the_same(monkeypatch):
     gradient_WN = workers()
-    whole = leave_one_out(looked_at(gradient_WN, window=Directions.none(64, 4_096)).gradients)
+    whole = leave_one_out(looked_at(gradient_WN, window=SummedDirections.none(64, 4_096)).gradients)
     monkeypatch.setattr(crowd, "BLOCK", 7 * 4_096)
-    found = looked_at(gradient_WN, window=Directions.none(64, 4_096))
+    found = looked_at(gradient_WN, window=SummedDirections.none(64, 4_096))
     torch.testing.assert_close(leave_one_out(found.gradients), whole, rtol=0, atol=1e-6)
 
 

@@ -17,16 +17,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from unisono.act.actions.replica_inventory import KINDS, Inventory
-from unisono.act.actions.resync_result import Overwritten, Resynced
+from unisono.act.actions.resync_result import Overwritten, ResyncResult
 from unisono.act.actions.sending import gathered, send_object, send_tensors
 from unisono.act.actions.vote import givers
-from unisono.exchange.steering_collectives import Meeting
+from unisono.exchange.steering_collectives import SteeringCollectives
 
 NAMES_KEPT = 8
 
 
 @torch.no_grad()
-def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bool = True) -> Resynced:
+def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bool = True) -> ResyncResult:
     """
     A collective of `group`; training must stand still.
 
@@ -35,7 +35,7 @@ def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bo
     :param optimizers: Shares of a ZeroRedundancyOptimizer's state are left alone.
     """
     inventory = Inventory(module, optimizers, buffers)
-    meeting = Meeting(group, inventory.device)
+    meeting = SteeringCollectives(group, inventory.device)
     head = [*inventory.forms(), *inventory.whole_prints(), int(inventory.divided)]
     form_KW, print_KW, (divided_W,) = _apart(gathered(meeting, head))
     _check_form(form_KW, dist.get_process_group_ranks(meeting.group))
@@ -48,7 +48,9 @@ def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bo
         if len(set(print_W)) > 1:
             repair.make_equal(kind, giver)
     overwritten = repair.told() if repair.differ_WI else ()
-    return Resynced(source, len(inventory.parameters), len(inventory.buffers), overwritten, tuple(left_alone.values()))
+    return ResyncResult(
+        source, len(inventory.parameters), len(inventory.buffers), overwritten, tuple(left_alone.values())
+    )
 
 
 def _apart(head_WH: Tensor) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
@@ -79,7 +81,7 @@ def _left_alone(form_KW: list[list[int]], divided_W: list[int]) -> dict[str, str
 
 
 class _Repair:
-    def __init__(self, meeting: Meeting, inventory: Inventory) -> None:
+    def __init__(self, meeting: SteeringCollectives, inventory: Inventory) -> None:
         self._meeting, self._inventory = meeting, inventory
         self.differ_WI: dict[str, list[list[bool]]] = {}
         self._giver: dict[str, int] = {}

@@ -31,7 +31,7 @@ class Overwritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Resynced:
+class ResyncResult:
     """Workers are numbered as in the group."""
 
     source: int

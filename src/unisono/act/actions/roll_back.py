@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unisono.act.checkpoints import CheckpointError, Shelf, Snapshot, Subject, check_fits, put_back
+from unisono.act.checkpoints import CheckpointError, CheckpointStore, Snapshot, Subject, check_fits, put_back
 
 
-def look_at(shelf: Shelf | None, subject: Subject, step: int) -> tuple[Snapshot | None, str]:
+def look_at(shelf: CheckpointStore | None, subject: Subject, step: int) -> tuple[Snapshot | None, str]:
     """The checkpoint, read and compared with what is trained; or None, and why it cannot be used."""
     try:
         if shelf is None:
@@ -19,7 +19,7 @@ def look_at(shelf: Shelf | None, subject: Subject, step: int) -> tuple[Snapshot 
     return snapshot, ""
 
 
-def go_back(shelf: Shelf, subject: Subject, snapshot: Snapshot) -> None:
+def go_back(shelf: CheckpointStore, subject: Subject, snapshot: Snapshot) -> None:
     if shelf.captures:
         put_back(subject, snapshot)
     else:

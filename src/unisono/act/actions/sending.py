@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unisono.exchange.steering_collectives import Meeting
+from unisono.exchange.steering_collectives import SteeringCollectives
 
 AT_ONCE = 1 << 26
 _ALIGNED = 16
@@ -21,7 +21,9 @@ _ELEMENTS_AT_ONCE = 1 << 22
 _FAILED = -1
 
 
-def gathered(meeting: Meeting, numbers: Sequence[int | float | Tensor], dtype: torch.dtype = torch.int64) -> Tensor:
+def gathered(
+    meeting: SteeringCollectives, numbers: Sequence[int | float | Tensor], dtype: torch.dtype = torch.int64
+) -> Tensor:
     """Everybody's numbers, a row a worker, on the host."""
     mine = [torch.as_tensor(number, dtype=dtype).to(meeting.wire) for number in numbers]
     row = torch.stack(mine) if mine else torch.empty(0, dtype=dtype, device=meeting.wire)
@@ -31,7 +33,7 @@ def gathered(meeting: Meeting, numbers: Sequence[int | float | Tensor], dtype: t
 
 
 @torch.no_grad()
-def send_tensors(meeting: Meeting, giver: int, tensors: Sequence[Tensor], differs: Sequence[bool]) -> float:
+def send_tensors(meeting: SteeringCollectives, giver: int, tensors: Sequence[Tensor], differs: Sequence[bool]) -> float:
     """
     Fills those of this worker's tensors that differ from the giver's; the largest difference there was.
 
@@ -54,7 +56,7 @@ def send_tensors(meeting: Meeting, giver: int, tensors: Sequence[Tensor], differ
     return largest
 
 
-def send_object(meeting: Meeting, giver: int, content: Callable[[], Any], wanted: bool) -> Any:
+def send_object(meeting: SteeringCollectives, giver: int, content: Callable[[], Any], wanted: bool) -> Any:
     """The giver's plain content, on the workers that want it. Where it cannot be sent, all fail."""
     file, error = io.BytesIO(), None
     length = 0
@@ -77,7 +79,7 @@ def send_object(meeting: Meeting, giver: int, content: Callable[[], Any], wanted
     return torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True) if wanted else None
 
 
-def _broadcast(meeting: Meeting, giver: int, tensor: Tensor) -> None:
+def _broadcast(meeting: SteeringCollectives, giver: int, tensor: Tensor) -> None:
     dist.broadcast(tensor, dist.get_global_rank(meeting.group, giver), group=meeting.group)
 
 

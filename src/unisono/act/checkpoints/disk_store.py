@@ -30,7 +30,7 @@ PATIENCE = 30.0
 _OURS = re.compile(r"\.?(healthy|rank-[0-9]+|replica-[^/]+)\.(pt|json)(\.[0-9a-f]+\.tmp)?")
 
 
-class DiskShelf:
+class DiskStore:
     """
     `replica_writer` is the first worker of a host: it also writes what is equal on all workers, the marks of healthy
     checkpoints, and removes those that are too old.

@@ -11,7 +11,7 @@ from unisono.act.checkpoints.problem import CheckpointError
 from unisono.act.checkpoints.snapshot import Snapshot
 
 
-class Shelf(Protocol):
+class CheckpointStore(Protocol):
     captures: bool
     """Whether `keep` wants a snapshot with content, and `fetch` returns one."""
 
@@ -25,7 +25,7 @@ class Shelf(Protocol):
     def close(self) -> None: ...
 
 
-class MemoryShelf:
+class MemoryStore:
     """At most `keep` that wait, and as many that are healthy."""
 
     captures = True
@@ -71,7 +71,7 @@ class MemoryShelf:
             self._snapshots.pop(step, None)
 
 
-class OwnShelf:
+class UserStore:
     """The script saves and loads its own checkpoints; which of them are healthy is told here."""
 
     captures = False

@@ -10,11 +10,11 @@ from unisono.act.guard.options import Guard
 from unisono.act.guard.policy import Decision, Policy
 from unisono.act.guard.policy_conditions import WITH_LOSSES
 from unisono.act.guard.step_state import Situation, Watch
-from unisono.exchange.guard_messages import ENDINGS, Verdict, Word
+from unisono.exchange.guard_messages import ENDINGS, RankReport, RoundResult
 from unisono.records.finding import Finding
 
 
-class Assessor:
+class Decider:
     def __init__(
         self, ranks: Sequence[int], options: Guard, policy: Policy, findings: Callable[[], Sequence[Finding]]
     ) -> None:
@@ -31,7 +31,7 @@ class Assessor:
         self._checked: int | None = None
         self._agreed = -1
 
-    def consider(self, words: Sequence[Word], nth: int, left_out: bool | None = None) -> Verdict:
+    def consider(self, words: Sequence[RankReport], nth: int, left_out: bool | None = None) -> RoundResult:
         """
         :param nth: Which synchronised pass of its step this is.
         :param left_out: The step is over, and was left out or not.
@@ -41,9 +41,9 @@ class Assessor:
         self.apart = tuple(rank for rank, word in named if word.chain != words[0].chain)
         leaving = any(word.leaving for word in words)
         if leaving or self.apart:
-            return Verdict(step, quiet=False, ends=ENDINGS[1] if leaving else ENDINGS[2])
+            return RoundResult(step, quiet=False, ends=ENDINGS[1] if leaving else ENDINGS[2])
         if nth and self._skips:
-            return Verdict(step, quiet=False)
+            return RoundResult(step, quiet=False)
         watch = self._watches.setdefault(nth, Watch(len(self._ranks), self._ranks))
         held = sorted(set.intersection(*(set(word.held) for word in words)))
         situation = self._situation(step, words, watch, held)
@@ -55,7 +55,7 @@ class Assessor:
         self._skips = decision is not None and "skip" in decision.actions and not decision.dry
         if decision is not None and "resync" in decision.actions:
             self._checked = step
-        return Verdict(
+        return RoundResult(
             step,
             quiet=spike is None and not _grave(decision),
             agreed=self._newly_agreed(held),
@@ -86,7 +86,7 @@ class Assessor:
         """What was not counted beforehand turned out to be needed."""
         self._policy.charge(decision.step)
 
-    def _situation(self, step: int, words: Sequence[Word], watch: Watch, held: list[int]) -> Situation:
+    def _situation(self, step: int, words: Sequence[RankReport], watch: Watch, held: list[int]) -> Situation:
         squares = [word.share_square for word in words]
         known = [square for square in squares if square is not None]
         self._checked = step if self._checked is None else self._checked

@@ -16,7 +16,7 @@ HASH_BYTES = 6
 KEPT = 1_000
 
 
-class Chronicle:
+class DecisionLog:
     def __init__(self, attempt: int) -> None:
         self.decisions: deque[DecisionRecord] = deque(maxlen=KEPT)
         self.chain = 0

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from unisono.act.guard.decider import Assessor
-from unisono.act.guard.decision_log import Chronicle
-from unisono.act.guard.device_round import LateMeeting, supports
-from unisono.act.guard.executor import NOTHING, Deeds
-from unisono.act.guard.guarded_state import Holdings
-from unisono.act.guard.local_report import OwnWord
+from unisono.act.guard.decider import Decider
+from unisono.act.guard.decision_log import DecisionLog
+from unisono.act.guard.device_round import DeviceRound, supports
+from unisono.act.guard.executor import NOTHING, Executor
+from unisono.act.guard.guarded_state import GuardedState
+from unisono.act.guard.local_report import LocalReport
 from unisono.act.guard.policy import Decision
 from unisono.act.guard.reporter import Reporter
-from unisono.exchange.guard_collectives import Council
-from unisono.exchange.guard_messages import Verdict, Word
+from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.guard_messages import RankReport, RoundResult
 from unisono.records import DecisionRecord
 
 KNOWN_AFTER = 3
 """Meetings after which all optimizers of a loop have been seen."""
 
 
-class Proceedings:
+class DecisionRound:
     """:param may_be_late: What is asked for leaves it to the device whether a step counts."""
 
     def __init__(
         self,
-        council: Council,
-        holdings: Holdings,
-        deeds: Deeds,
-        assessor: Assessor,
-        chronicle: Chronicle,
+        council: GuardCollectives,
+        holdings: GuardedState,
+        deeds: Executor,
+        assessor: Decider,
+        chronicle: DecisionLog,
         reporter: Reporter,
         may_be_late: bool,
     ) -> None:
-        self.own = OwnWord(holdings.parameters, council.rank, council.world)
-        self.late = LateMeeting(council, holdings.device)
+        self.own = LocalReport(holdings.parameters, council.rank, council.world)
+        self.late = DeviceRound(council, holdings.device)
         self.step = 0
         """As the workers agreed at their last meeting."""
 
@@ -71,10 +71,10 @@ class Proceedings:
             if not verdict.late:
                 self.late.end()
 
-    def _word(self) -> Word:
+    def _word(self) -> RankReport:
         """Without what only the device knows."""
         can_wait = self._meetings > KNOWN_AFTER and supports(self._holdings.optimizers)
-        return Word(
+        return RankReport(
             step=self._reporter.step_now(),
             loss=None,
             finite=None,
@@ -86,7 +86,7 @@ class Proceedings:
             held=() if self._deeds.shelf is None else self._deeds.shelf.held(),
         )
 
-    def _heed(self, verdict: Verdict) -> None:
+    def _heed(self, verdict: RoundResult) -> None:
         if verdict.ends:
             self.over = True
             self._reporter.ended(verdict.ends, self._assessor.apart)

@@ -16,10 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.exchange.guard_collectives import Council
-from unisono.exchange.guard_messages import FINITE, LENGTH, LOSS, LOSS_KNOWN, SCALED, SQUARE, Verdict, Word, word_of
+from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.guard_messages import (
+    FINITE,
+    LENGTH,
+    LOSS,
+    LOSS_KNOWN,
+    SCALED,
+    SQUARE,
+    RankReport,
+    RoundResult,
+    rank_report,
+)
 
-Consider = Callable[[Sequence[Word], int, bool], Verdict]
+Consider = Callable[[Sequence[RankReport], int, bool], RoundResult]
 
 
 def supports(optimizers: Sequence[Any]) -> bool:
@@ -27,17 +37,17 @@ def supports(optimizers: Sequence[Any]) -> bool:
     return bool(optimizers) and all(getattr(one, "_step_supports_amp_scaling", False) for one in optimizers)
 
 
-def is_possible(council: Council, device: torch.device) -> bool:
+def is_possible(council: GuardCollectives, device: torch.device) -> bool:
     """Gloo's collectives make the host wait in any case."""
     return device.type == "cuda" and (council.group is None or council.by_nccl)
 
 
-class LateMeeting:
-    def __init__(self, council: Council, device: torch.device) -> None:
+class DeviceRound:
+    def __init__(self, council: GuardCollectives, device: torch.device) -> None:
         self.begun = False
         self._council, self._device = council, device
         self._sent: tuple[Tensor, torch.cuda.Event | None] | None = None
-        self._verdict = Verdict(0, quiet=True)
+        self._verdict = RoundResult(0, quiet=True)
         """The first worker's newest, on its way."""
 
         self._limit = math.inf
@@ -47,7 +57,7 @@ class LateMeeting:
 
     def begin(self, norm_limit: float) -> None:
         self.begun, self._limit = True, norm_limit
-        self._verdict = Verdict(0, quiet=True, late=True, norm_limit=norm_limit)
+        self._verdict = RoundResult(0, quiet=True, late=True, norm_limit=norm_limit)
 
     def end(self) -> None:
         """From the next meeting on all wait for each other again."""
@@ -57,7 +67,7 @@ class LateMeeting:
         """For an optimizer that cannot ask the device itself. Waits."""
         return self._found is not None and bool(self._found.item())
 
-    def meet(self, word: Callable[[Tensor], Tensor], nth: int, consider: Consider) -> Verdict | None:
+    def meet(self, word: Callable[[Tensor], Tensor], nth: int, consider: Consider) -> RoundResult | None:
         """
         :param word: Fills in what lies on the device.
         :param nth: Which synchronised pass of its step this is.
@@ -74,7 +84,7 @@ class LateMeeting:
         self._nth = nth
         return heard
 
-    def _collect(self, consider: Consider) -> Verdict | None:
+    def _collect(self, consider: Consider) -> RoundResult | None:
         if self._sent is None:
             return None
         (host, arrived), decision = self._sent, self._verdict.decision
@@ -86,7 +96,7 @@ class LateMeeting:
         rows = [numbers[place : place + size] for place in range(0, len(numbers), size)]
         verdict = self._council.with_decision(rows[0][LENGTH:], decision)
         if self._council.is_first:
-            self._verdict = consider([word_of(row[:LENGTH]) for row in rows], self._nth, bool(left_out))
+            self._verdict = consider([rank_report(row[:LENGTH]) for row in rows], self._nth, bool(left_out))
         self._limit = verdict.norm_limit
         return verdict
 

@@ -11,23 +11,23 @@ from unisono.act.actions.reset_momentum import reset_momentum
 from unisono.act.actions.resync import resync
 from unisono.act.actions.roll_back import go_back, look_at
 from unisono.act.actions.skip import Skipping
-from unisono.act.checkpoints import CheckpointError, Shelf, Snapshot, capture
-from unisono.act.guard.guarded_state import Holdings
+from unisono.act.checkpoints import CheckpointError, CheckpointStore, Snapshot, capture
+from unisono.act.guard.guarded_state import GuardedState
 from unisono.act.guard.policy import Decision
 from unisono.act.guard.restart import WHOLE_STEP
-from unisono.exchange.guard_collectives import Council
-from unisono.listen.buffer_snapshot import RememberedBuffers
+from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.listen.buffer_snapshot import BufferSnapshot
 
 NOTHING = "all workers hold the same"
 
 
-class Deeds:
+class Executor:
     def __init__(
         self,
-        council: Council,
+        council: GuardCollectives,
         ranks: list[int],
-        holdings: Holdings,
-        shelf: Shelf | None,
+        holdings: GuardedState,
+        shelf: CheckpointStore | None,
         every: int,
         callbacks: Mapping[str, Callable[[Decision], Any]],
         halt: Callable[[], None],
@@ -40,7 +40,7 @@ class Deeds:
         """Ranks that the last resync made equal to the others."""
 
         self.skipping = Skipping()
-        self.buffers = RememberedBuffers()
+        self.buffers = BufferSnapshot()
         self.shelf = shelf
         self._council, self._ranks, self._holdings = council, ranks, holdings
         self._every, self._callbacks, self._halt, self._complain = every, callbacks, halt, complain
@@ -129,7 +129,7 @@ class Deeds:
         elif not self.skipped and step % self._every == 0 and self.shelf.has_room():
             self._keep(self.shelf, step, said)
 
-    def _keep(self, shelf: Shelf, step: int, said: bool) -> None:
+    def _keep(self, shelf: CheckpointStore, step: int, said: bool) -> None:
         """Without one that cannot be taken, training goes on; it becomes healthy only where all workers have it."""
         try:
             snapshot = capture(self._holdings.subject(), step) if shelf.captures else Snapshot(step)

@@ -14,7 +14,7 @@ from unisono.act.checkpoints import Subject
 from unisono.listen.models.wrapper import Wrapper
 
 
-class Holdings:
+class GuardedState:
     """:param states: Objects with `state_dict` and `load_state_dict`, such as a scheduler or a sampler."""
 
     def __init__(self, wrapper: Wrapper, model: nn.Module, optimizers: Sequence[Any], states: Sequence[Any]) -> None:

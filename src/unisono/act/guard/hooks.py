@@ -12,27 +12,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.act.guard.decision_round import Proceedings
+from unisono.act.guard.decision_round import DecisionRound
 from unisono.act.guard.device_round import supports
-from unisono.act.guard.executor import Deeds
-from unisono.act.guard.guarded_state import Holdings
-from unisono.act.guard.restart import Restoring
+from unisono.act.guard.executor import Executor
+from unisono.act.guard.guarded_state import GuardedState
+from unisono.act.guard.restart import GuardRestart
 from unisono.act.guard.step_end import StepEnd
 from unisono.listen import torch_patches as taps
 from unisono.listen.models.wrapper import Wrapper
 from unisono.records import DecisionRecord
 
 
-class Guardian(taps.Listener):
+class GuardHooks(taps.Listener):
     """Lives as long as its model: a worker that stopped to come to the meetings would leave the others waiting."""
 
     def __init__(
         self,
         wrapper: Wrapper,
-        holdings: Holdings,
-        deeds: Deeds,
-        proceedings: Proceedings,
-        restoring: Restoring | None,
+        holdings: GuardedState,
+        deeds: Executor,
+        proceedings: DecisionRound,
+        restoring: GuardRestart | None,
         steering: Any,
     ) -> None:
         self._wrapper, self._holdings, self._deeds = wrapper, holdings, deeds

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.exchange.guard_messages import FINITE, LENGTH, LOSS, LOSS_KNOWN, SQUARE, Word
+from unisono.exchange.guard_messages import FINITE, LENGTH, LOSS, LOSS_KNOWN, SQUARE, RankReport
 from unisono.listen.device_scalars import plain, sum_of
 from unisono.listen.even_share import even_share
 from unisono.listen.grad_hooks import GradientHooks
@@ -20,7 +20,7 @@ from unisono.sketch import measure_norm
 QUICK = (torch.float16, torch.bfloat16, torch.float32)
 
 
-class OwnWord:
+class LocalReport:
     def __init__(self, parameters: Sequence[Any], rank: int, world: int) -> None:
         self._loss = StepLoss(_silence)
         self._hooks = GradientHooks(list(parameters), self._arrived, self._arrived)
@@ -69,7 +69,7 @@ class OwnWord:
             self._scale = self._loss.scale
         return True
 
-    def word(self, blank: Word) -> Word:
+    def word(self, blank: RankReport) -> RankReport:
         """:param blank: What else this worker has to say."""
         loss, witness, square, scale = _read([self._own_loss(), self._own_witness(), self._square(), self._scale])
         known = [value for value in (loss, witness) if value is not None]
@@ -81,7 +81,7 @@ class OwnWord:
             scaled=self._scale is not None,
         )
 
-    def fill_in(self, blank: Word, numbers_N: Tensor, device: torch.device) -> Tensor:
+    def fill_in(self, blank: RankReport, numbers_N: Tensor, device: torch.device) -> Tensor:
         """The same as numbers on the device, without waiting for them."""
         loss, witness, square, scale = self._own_loss(), self._own_witness(), self._square(), self._scale
         numbers_N[:LENGTH] = torch.tensor(replace(blank, scaled=scale is not None).numbers(), dtype=torch.float64)

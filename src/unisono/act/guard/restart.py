@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from unisono.act.checkpoints import DiskShelf, Snapshot, find_healthy, load, put_back
-from unisono.act.guard.guarded_state import Holdings
+from unisono.act.checkpoints import DiskStore, Snapshot, find_healthy, load, put_back
+from unisono.act.guard.guarded_state import GuardedState
 from unisono.common.terminal import short
-from unisono.exchange.guard_collectives import Council
+from unisono.exchange.guard_collectives import GuardCollectives
 
 WHOLE_STEP = "whole_step"
 
 
-class Restoring:
+class GuardRestart:
     def __init__(
         self,
         folder: Path,
         rank: int,
         replica: str,
-        council: Council,
-        shelf: DiskShelf,
+        council: GuardCollectives,
+        shelf: DiskStore,
         say: Callable[[str], None],
     ) -> None:
         self._folder, self._rank, self._replica, self._council = folder, rank, replica, council
         self._shelf, self._say = shelf, say
 
-    def restore(self, holdings: Holdings) -> int | None:
+    def restore(self, holdings: GuardedState) -> int | None:
         if not holdings.optimizers:
             raise ValueError(
                 "A checkpoint holds the optimizer's state, too. Found no optimizer. Write: unisono.attach(model, "
@@ -50,7 +50,7 @@ class Restoring:
         return step
 
 
-def _without_scaler(snapshot: Snapshot, holdings: Holdings) -> Snapshot:
+def _without_scaler(snapshot: Snapshot, holdings: GuardedState) -> Snapshot:
     """A scaler is met when it scales its first loss: it is given its state then."""
     if holdings.scaler is None:
         holdings.scaler_state = snapshot.replica["scaler"]

@@ -30,7 +30,7 @@ FARTHEST = 5
 """And of at least this part of the distance of the largest recent value."""
 
 
-class Recent:
+class UsualValues:
     """The last accepted values of a series."""
 
     def __init__(self, window: int = WINDOW, least: int = LEAST) -> None:

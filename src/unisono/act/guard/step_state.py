@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from unisono.act.guard.spikes import Recent
+from unisono.act.guard.spikes import UsualValues
 from unisono.records.finding import Finding
 
 SPAN = 10
@@ -84,8 +84,8 @@ class Watch:
     """The recent past of a job, from which a step's situation is told."""
 
     def __init__(self, workers: int, ranks: Sequence[int] = ()) -> None:
-        self.norm = Recent()
-        self.loss_W = [Recent() for _ in range(workers)]
+        self.norm = UsualValues()
+        self.loss_W = [UsualValues() for _ in range(workers)]
         self._ranks = tuple(ranks) or tuple(range(workers))
         self._spikes: deque[bool] = deque(maxlen=SPAN)
         self._risen_at: int | None = None

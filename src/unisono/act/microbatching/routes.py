@@ -24,7 +24,7 @@ DOUBLINGS = 16
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MicrobatchOutcome:
     weight_W: list[float]
     distance_W: list[float]
     finite_W: list[bool]
@@ -35,7 +35,7 @@ class Route(Protocol):
     def take_up(self, gradients: Gradients) -> None:
         """One micro-batch more; the gradients are the route's from now on."""
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> MicrobatchOutcome:
         """Of all micro-batches taken up."""
 
 
@@ -82,13 +82,13 @@ class OneAfterTheOther:
         if self._kept and self.rule.fusion == "halving":
             self._doublings += 1
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> MicrobatchOutcome:
         workers, kept = len(self._finite_W), self._kept
         weight_W = [0.0] * workers
         if len(kept) > 1 or workers == 1:
             weight_W = _halved(workers, kept) if self.rule.fusion == "halving" else shared(workers, kept)
             self._sum.scale(2.0**-self._doublings if self.rule.fusion == "halving" else 1 / max(1, len(kept)))
-        return Outcome(weight_W, self._distance_W, self._finite_W, self._sum)
+        return MicrobatchOutcome(weight_W, self._distance_W, self._finite_W, self._sum)
 
 
 def _halved(workers: int, kept: list[int]) -> list[float]:
@@ -110,7 +110,7 @@ class AllTogether:
     def take_up(self, gradients: Gradients) -> None:
         self._row_W.append(self._sum.prepared(gradients))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> MicrobatchOutcome:
         # Brought to the host before anybody asks for a number of it: on a GPU the only time that is waited for.
         gram_WW = gram(self._row_W).cpu()
         weight_W = checked_weights(self.weighting(gram_WW), len(gram_WW))
@@ -119,4 +119,4 @@ class AllTogether:
         for weight, row in zip(weight_W, self._row_W, strict=True):
             if weight:
                 self._sum.add(row, weight)
-        return Outcome(weight_W, distance_W, [worker in finite for worker in range(len(weight_W))], self._sum)
+        return MicrobatchOutcome(weight_W, distance_W, [worker in finite for worker in range(len(weight_W))], self._sum)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from unisono.listen.messages import Steered
 
 
-class Tally:
+class SteeredMean:
     def __init__(self, workers: int) -> None:
         self._size = 0
         self._weight_W = [0.0] * workers

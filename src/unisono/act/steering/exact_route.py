@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unisono.exchange.steering_collectives import PIECE, Meeting, Slices
+from unisono.exchange.steering_collectives import PIECE, Slices, SteeringCollectives
 
 
 class ExactRoute:
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: SteeringCollectives) -> None:
         self._meeting = meeting
         self._under_way: list[tuple[Tensor, Slices]] = []
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from unisono.act.steering.comm_hook import Helm, steering_of, unisono_steering
+from unisono.act.steering.comm_hook import CommHookState, steering_of, unisono_steering
 from unisono.act.steering.exact_route import ExactRoute
 from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.steering.steering import Steering
@@ -20,12 +20,12 @@ from unisono.act.weightings.weighting import Weighting, damping_of, window_of
 from unisono.common.console import Console
 from unisono.common.layer_groups import canonical_name
 from unisono.exchange.same_request import check_same
-from unisono.exchange.steering_collectives import Meeting
+from unisono.exchange.steering_collectives import SteeringCollectives
 from unisono.listen.models.wrapper import Wrapper
 
 
 @dataclass(frozen=True)
-class Course:
+class SteeringOptions:
     """How a user asked to steer."""
 
     weighting: Any
@@ -63,14 +63,14 @@ class Course:
         return damping_of(self.weighting)
 
 
-def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -> Course | None:
+def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -> SteeringOptions | None:
     """What `attach` was asked for, or else `unisono run --weighting`; None: only listen."""
     if weighting is not None:
-        return Course(weighting, gram, scope, forget_rejected)
+        return SteeringOptions(weighting, gram, scope, forget_rejected)
     text = os.environ.get(VARIABLE, "")
     if text:
         found = asked(text)
-        return Course(found.weighting(), found.gram, found.scope, forget_rejected or found.forget_rejected)
+        return SteeringOptions(found.weighting(), found.gram, found.scope, forget_rejected or found.forget_rejected)
     if (gram, scope, forget_rejected) != ("sketch", "model", False):
         raise ValueError(
             "`gram`, `scope` and `forget_rejected` belong to steering. Found them without `weighting`. "
@@ -79,7 +79,7 @@ def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -
     return None
 
 
-def steer(model: nn.Module, wrapper: Wrapper | None, course: Course, first_step: int) -> Steering | None:
+def steer(model: nn.Module, wrapper: Wrapper | None, course: SteeringOptions, first_step: int) -> Steering | None:
     """Waits for all workers: they steer the same way, or none does. None where there is nothing to steer."""
     inner = getattr(model, "_orig_mod", model)
     if wrapper is not None and len(wrapper.ranks()) == 1:
@@ -102,9 +102,9 @@ def steer(model: nn.Module, wrapper: Wrapper | None, course: Course, first_step:
     return _steering(inner, wrapper.ranks(), course, first_step)
 
 
-def _steering(model: DistributedDataParallel, ranks: list[int], course: Course, first_step: int) -> Steering:
+def _steering(model: DistributedDataParallel, ranks: list[int], course: SteeringOptions, first_step: int) -> Steering:
     named_parameters = _in_buckets(model)
-    meeting = Meeting(model.process_group, named_parameters[0][1].device)
+    meeting = SteeringCollectives(model.process_group, named_parameters[0][1].device)
     _check_slot(model)
     check_same("steering", _wanted(course, [name for name, _ in named_parameters]), meeting.rank, ranks)
     route: ExactRoute | SketchRoute
@@ -117,7 +117,7 @@ def _steering(model: DistributedDataParallel, ranks: list[int], course: Course, 
     manner = course.manner()
     steering = Steering(model, meeting, route, course.weighting, manner, per_bucket, forget, first_step, complain)
     try:
-        model.register_comm_hook(Helm(steering), unisono_steering)
+        model.register_comm_hook(CommHookState(steering), unisono_steering)
     except RuntimeError as error:
         model._comm_hooks.pop()
         raise _taken("one of torch's own") from error
@@ -146,7 +146,7 @@ def _taken(found: str) -> ValueError:
     )
 
 
-def _wanted(course: Course, names: Sequence[str]) -> str:
+def _wanted(course: SteeringOptions, names: Sequence[str]) -> str:
     weighting = repr(course.weighting) if isinstance(course.weighting, Weighting) else ""
     # Functions have an address, which is another one on every worker.
     weighting = re.sub(r" at 0x[0-9a-f]+", "", weighting)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unisono.exchange.steering_collectives import Meeting
-from unisono.sketch import Reading, real_elements, window_seed
+from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.sketch import ModelSketch, real_elements, window_seed
 from unisono.sketch.gram import likeliest
 from unisono.sketch.length import LONGEST
 
@@ -28,7 +28,7 @@ class SketchRoute:
 
     def __init__(
         self,
-        meeting: Meeting,
+        meeting: SteeringCollectives,
         named_parameters: Sequence[tuple[str, nn.Parameter]],
         window: int,
         damping: float | None,
@@ -40,7 +40,7 @@ class SketchRoute:
         device = named_parameters[0][1].device
         names = [name for name, _ in named_parameters]
         elements = [real_elements(parameter) for _, parameter in named_parameters]
-        self._reading = Reading(names, elements, [0] * len(names), 1, LONGEST, device)
+        self._reading = ModelSketch(names, elements, [0] * len(names), 1, LONGEST, device)
         self._reading.begin()
         self._buffers: list[Tensor] = []
         self._taken: list[int] = []

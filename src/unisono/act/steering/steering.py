@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.act.actions.skip import Skipping
-from unisono.act.steering.counts import Tally
+from unisono.act.steering.counts import SteeredMean
 from unisono.act.steering.exact_route import ExactRoute
 from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.weightings.consensus import distances
 from unisono.act.weightings.weighting import Weighting, checked_weights
-from unisono.exchange.steering_collectives import Meeting
+from unisono.exchange.steering_collectives import SteeringCollectives
 from unisono.listen import torch_patches as taps
-from unisono.listen.buffer_snapshot import RememberedBuffers
+from unisono.listen.buffer_snapshot import BufferSnapshot
 from unisono.listen.messages import Steered
 
 
@@ -34,7 +34,7 @@ class Steering(taps.Listener):
     def __init__(
         self,
         model: DistributedDataParallel,
-        meeting: Meeting,
+        meeting: SteeringCollectives,
         route: ExactRoute | SketchRoute,
         weighting: Any,
         manner: Sequence[str],
@@ -53,10 +53,10 @@ class Steering(taps.Listener):
         self._weightings: dict[tuple[int, ...], Any] = {}
         self._say = complain
         self._said: set[str] = set()
-        self._buffers = RememberedBuffers() if forget_rejected else None
+        self._buffers = BufferSnapshot() if forget_rejected else None
         self._waiting: list[tuple[Tensor, torch.futures.Future[Tensor], list[Tensor]]] = []
         self._skipping = Skipping()
-        self._tally = Tally(meeting.world)
+        self._tally = SteeredMean(meeting.world)
         self._distance_W = [math.nan] * meeting.world
         """Known to the first worker."""
 
@@ -160,7 +160,7 @@ class Steering(taps.Listener):
     def _conclude(self) -> None:
         """The last bucket of a pass has been decided upon."""
         steered = self._tally.result()
-        self._tally = Tally(self._meeting.world)
+        self._tally = SteeredMean(self._meeting.world)
         self.skipped = not any(steered.weight_W)
         self._rejected = steered.weight_W[self._meeting.rank] == 0
         self._steered = steered if self._meeting.is_first else None
@@ -189,7 +189,7 @@ class Steering(taps.Listener):
         if self._waiting or not self._tally.empty:
             # The pass before broke off.
             self._route.finish()
-            self._waiting, self._tally = [], Tally(self._meeting.world)
+            self._waiting, self._tally = [], SteeredMean(self._meeting.world)
 
     def backward_ended(self, failed: bool) -> None:
         # Not inside backward, where autograd may still need the buffers as they are.

@@ -11,7 +11,7 @@ from typing import Any
 from unisono.common.errors import UserError
 from unisono.records.runfile import read_run, scan
 from unisono.show.analysis.checkup import strict
-from unisono.show.analysis.unusual_batches import FAR_OFF, WINDOW, Standout, standouts
+from unisono.show.analysis.unusual_batches import FAR_OFF, WINDOW, UnusualBatch, unusual_batches
 
 INDICES_SHOWN = 6
 ROW = "{:>8}  {:>5}  {:<10}  {:>10}  {:>10}  {:>8}  {:>7}  {}"
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.top < 1:
         raise UserError(f"`--top` should be from 1 up. Found `{args.top}`. Write: --top 20")
-    found = standouts((record for _, record in scan(args.run) if record is not None), args.top)
+    found = unusual_batches((record for _, record in scan(args.run) if record is not None), args.top)
     if not found:
         read_run(args.run)  # says so when this is no run at all
     if args.json:
@@ -44,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def table(found: list[Standout]) -> str:
+def table(found: list[UnusualBatch]) -> str:
     head = ROW.format("step", "rank", "what", "loss", "peers", "off", "samples", "indices")
     return "\n".join([head, *map(_row, found), LEGEND])
 
 
-def _row(one: Standout) -> str:
+def _row(one: UnusualBatch) -> str:
     off = f"{one.off:+.1f}" if one.off and math.isfinite(one.off) else "-"
     samples = "-" if one.samples is None else one.samples
     numbers = (one.step, one.rank, one.what, _number(one.loss), _number(one.peers), off, samples)
@@ -60,7 +60,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _few(one: Standout) -> str:
+def _few(one: UnusualBatch) -> str:
     """The first dataset indices."""
     known = ["?" if index is None else str(index) for index in one.indices[:INDICES_SHOWN]]
     more = len(one.indices) - INDICES_SHOWN

@@ -16,7 +16,7 @@ from unisono.common.errors import UserError
 from unisono.common.whole_file import output_path, whole_file
 
 if TYPE_CHECKING:
-    from unisono.lab.bench.request import Request
+    from unisono.lab.bench.request import BenchRequest
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 FEWEST, MOST = 10**6, 10**11
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _request(args: argparse.Namespace) -> Request:
+def _request(args: argparse.Namespace) -> BenchRequest:
     from unisono.lab.bench.request import short, usual
 
     parameters = None if args.parameters is None else number_of_parameters(args.parameters)

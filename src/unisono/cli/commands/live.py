@@ -18,7 +18,7 @@ from typing import Any
 
 from unisono.common.errors import UserError
 from unisono.common.terminal import plain
-from unisono.show.live_server import Followers, PageServer, Shelf, Site
+from unisono.show.live_server import Followers, PageServer, RunIndex, Site
 from unisono.show.text.needs_bokeh import needs_bokeh
 
 PORT = 8642
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    ports, shelf = _ports(args.port), Shelf(args.run)
+    ports, shelf = _ports(args.port), RunIndex(args.run)
     with _server(shelf, ports) as server, _ended_by_signals(server):
         port = server.server_port
         print(f"unisono: the page is at http://127.0.0.1:{port}/ until Ctrl-C")
@@ -61,7 +61,7 @@ def _ports(asked: str | None) -> list[int]:
     return [int(asked)]
 
 
-def _server(shelf: Shelf, ports: list[int]) -> PageServer:
+def _server(shelf: RunIndex, ports: list[int]) -> PageServer:
     """On the first port that is free."""
     complain = _complainer()
     site = _site(shelf, complain)
@@ -76,11 +76,11 @@ def _server(shelf: Shelf, ports: list[int]) -> PageServer:
     raise UserError(f"`--port` should be free. Found {trouble}. Name another one, or 0 for any")
 
 
-def _site(shelf: Shelf, complain: Callable[[str], None]) -> Site:
+def _site(shelf: RunIndex, complain: Callable[[str], None]) -> Site:
     needs_bokeh()
-    from unisono.show.page.live_view import View, shell, static_files
+    from unisono.show.page.live_view import LiveView, shell, static_files
 
-    return Site(shelf, Followers(View, complain), shell, static_files())
+    return Site(shelf, Followers(LiveView, complain), shell, static_files())
 
 
 def _login() -> str:

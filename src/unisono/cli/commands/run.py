@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from unisono.cli.run_arguments import INHERITED, USAGE, VARIABLES, Request, parse
+from unisono.cli.run_arguments import INHERITED, USAGE, VARIABLES, RunRequest, parse
 from unisono.common.errors import UserError
 from unisono.records.runfile import RUNS, planned_run_dir
 
@@ -48,7 +48,7 @@ def interpreter_flags(whole_line: Sequence[str], own_arguments: Sequence[str]) -
     return [flag for flag in flags if flag != "-"]
 
 
-def prepare(request: Request, environment: Mapping[str, str]) -> dict[str, str]:
+def prepare(request: RunRequest, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment in which the startup hook finds its settings. Makes the run directory, so that it fails early."""
     prepared = dict(environment)
     if environment.get("UNISONO", "").lower() == "off":

@@ -15,7 +15,7 @@ from unisono.records import Record, StepRecord
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import strict
 from unisono.show.analysis.lost_work import Loss, Timesheet, lost_work
-from unisono.show.analysis.scaling import TIMES, Outlook, Readings, outlook
+from unisono.show.analysis.scaling import TIMES, NoiseReadings, Outlook, outlook
 from unisono.show.analysis.scan_run import look_through
 from unisono.show.text.scaling_text import as_text, caution, lost_as_text
 
@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look_through(path: str | PathLike[str]) -> tuple[Readings, Timesheet, list[Finding]]:
-    readings, times, diagnosis = Readings(), Timesheet(), Diagnosis()
+def _look_through(path: str | PathLike[str]) -> tuple[NoiseReadings, Timesheet, list[Finding]]:
+    readings, times, diagnosis = NoiseReadings(), Timesheet(), Diagnosis()
 
     def see(record: Record) -> None:
         diagnosis.see(record)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unisono.cli.bounded_run import Trial, try_out
 from unisono.cli.commands.run import chosen_run_dir, prepare, script_name
-from unisono.cli.run_arguments import Request, parse
+from unisono.cli.run_arguments import RunRequest, parse
 from unisono.common.errors import UserError
 from unisono.common.terminal import colour, width
 from unisono.show.text.findings import as_text
@@ -74,7 +74,7 @@ def _steps(own: list[str]) -> tuple[int, list[str]]:
     return int(steps), rest
 
 
-def _parsed(line: list[str]) -> Request:
+def _parsed(line: list[str]) -> RunRequest:
     if "--" not in line:
         raise UserError("`unisono smoke` needs a command behind `--`. Write: unisono smoke -- torchrun ... train.py")
     try:

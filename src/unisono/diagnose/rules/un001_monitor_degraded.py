@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.records import AttemptRecord, NoteRecord, StepRecord
 
 PATIENCE, PATIENCE_SECONDS = 50, 60.0
@@ -42,11 +42,11 @@ class MonitorDegraded(Rule):
         self._lost: int | None = None
         self._lost_time = 0.0
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._unheard.clear()
         self._lost = None
 
-    def on_note(self, record: NoteRecord, scene: Scene) -> None:
+    def on_note(self, record: NoteRecord, scene: RunState) -> None:
         ranks = [rank for rank in record.ranks if rank is not None]
         if record.about == "unheard":
             self._unheard |= set(ranks)
@@ -58,7 +58,7 @@ class MonitorDegraded(Rule):
         elif record.about == "directions-back":
             self._lost = None
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if self._lost is not None and self._is_long(record):
             self.report(
                 record.step,
@@ -76,7 +76,7 @@ class MonitorDegraded(Rule):
         steps = record.step - (self._lost or 0)
         return steps >= PATIENCE and record.time - self._lost_time >= PATIENCE_SECONDS
 
-    def _tell_unheard(self, record: NoteRecord, scene: Scene) -> None:
+    def _tell_unheard(self, record: NoteRecord, scene: RunState) -> None:
         ranks = sorted(self._unheard)
         self.report(
             record.step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, camps, disagree, each, minority, spoken, told
+from unisono.diagnose.rules.shared.run_state import RunState, camps, disagree, each, minority, spoken, told
 from unisono.records import AttemptRecord, FactsRecord, NoteRecord, StepRecord
 from unisono.records.finding import SEVERITIES
 
@@ -75,10 +75,10 @@ class RanksDisagree(Rule):
         self._lasting = False
         """Nothing that is seen later in the attempt takes it back."""
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._lasting = False
 
-    def on_note(self, record: NoteRecord, scene: Scene) -> None:
+    def on_note(self, record: NoteRecord, scene: RunState) -> None:
         if record.about == "decisions-differ":
             self._lasting = True
             self.report(
@@ -90,7 +90,7 @@ class RanksDisagree(Rule):
                 about="decisions",
             )
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         differing = [name for name in GRAVITY.get(record.topic, ()) if disagree(record.differ.get(name, ()))]
         for name in differing:
             self._lasting = True
@@ -98,7 +98,7 @@ class RanksDisagree(Rule):
         if record.topic in GRAVITY and not self._lasting:
             self.passed(record.step)
 
-    def _tell_fact(self, record: FactsRecord, name: str, scene: Scene) -> None:
+    def _tell_fact(self, record: FactsRecord, name: str, scene: RunState) -> None:
         values_W = each(record, name, scene.world)
         severity = GRAVITY[record.topic][name]
         if name == "python" and len({_minor(value) for value in values_W if value is not None}) == 1:
@@ -114,7 +114,7 @@ class RanksDisagree(Rule):
             about=f"{record.topic} {name}",
         )
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if disagree(record.skipped_W):
             self._tell_skip(record, scene)
         elif disagree(record.passes_W) or disagree(record.updates_W):
@@ -122,7 +122,7 @@ class RanksDisagree(Rule):
         elif record.heard and not self._lasting:
             self.passed(record.step)
 
-    def _tell_skip(self, record: StepRecord, scene: Scene) -> None:
+    def _tell_skip(self, record: StepRecord, scene: RunState) -> None:
         skipped = [worker for worker, skip in enumerate(record.skipped_W) if skip]
         self.report(
             record.step,
@@ -133,7 +133,7 @@ class RanksDisagree(Rule):
             about="skipped",
         )
 
-    def _tell_count(self, record: StepRecord, scene: Scene) -> None:
+    def _tell_count(self, record: StepRecord, scene: RunState) -> None:
         counted, name = (
             (record.updates_W, "optimizer steps")
             if disagree(record.updates_W)
@@ -153,7 +153,7 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _odd_ones(values_W: tuple[str | None, ...], scene: Scene) -> str:
+def _odd_ones(values_W: tuple[str | None, ...], scene: RunState) -> str:
     odd = minority(values_W)
     return spoken(scene.ranks(odd)) if odd else f"the workers: there are {len(camps(values_W))} versions"
 

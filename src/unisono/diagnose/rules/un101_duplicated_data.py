@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, each, numbers, sharing, spoken, told
+from unisono.diagnose.rules.shared.run_state import RunState, each, numbers, sharing, spoken, told
 from unisono.records import AttemptRecord, StepRecord
 
 ENOUGH_STEPS = 2
@@ -51,10 +51,10 @@ class DuplicatedData(Rule):
         self._steps: list[int] = []
         self._rows = 0
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._forget()
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if not record.compared and not record.indexed:
             return
         shared = sharing(record.same_content_W)
@@ -71,7 +71,7 @@ class DuplicatedData(Rule):
         if len(self._steps) >= ENOUGH_STEPS and (not by_targets or self._rows >= ENOUGH_TARGET_ROWS):
             self._accuse(record, scene, shared)
 
-    def _accuse(self, record: StepRecord, scene: Scene, shared: list[int]) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState, shared: list[int]) -> None:
         tiny, steps = _is_tiny(record, scene), len(self._steps)
         self.report(
             record.step,
@@ -85,12 +85,12 @@ class DuplicatedData(Rule):
         )
 
 
-def _is_tiny(record: StepRecord, scene: Scene) -> bool:
+def _is_tiny(record: StepRecord, scene: RunState) -> bool:
     size, batch = scene.fact("loader", "dataset"), max((n or 0 for n in record.samples_W), default=0)
     return size is not None and int(size) <= TINY_BATCHES * batch * scene.world
 
 
-def _causes(scene: Scene) -> dict[str, float]:
+def _causes(scene: RunState) -> dict[str, float]:
     facts = scene.facts("loader")
     if facts is None:
         return {"same-source": 0.8}
@@ -103,7 +103,7 @@ def _causes(scene: Scene) -> dict[str, float]:
     return {"sampler-rank": 0.95} if sharing(numbers(ranks_W)) else {"same-source": 0.8}
 
 
-def _sampler_ranks(scene: Scene) -> str:
+def _sampler_ranks(scene: RunState) -> str:
     facts = scene.facts("loader")
     ranks_W = () if facts is None else each(facts, "sampler rank", scene.world)
     return f"; the rank that the sampler was given is {told(ranks_W, scene)}" if ranks_W else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, disagree, each, spoken, told
+from unisono.diagnose.rules.shared.run_state import RunState, disagree, each, spoken, told
 from unisono.diagnose.rules.shared.sampling_facts import draws_again, is_divided, stuck
 from unisono.records import AttemptRecord, CoverageRecord, FactsRecord
 
@@ -68,11 +68,11 @@ class OverlappingShards(Rule):
         self._epochs: dict[str | None, tuple[str | None, ...]] = {}
         self._known = False
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._epochs.clear()
         self._known = False
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         if record.topic != "loader":
             return
         seeds_W, epochs_W = each(record, "sampler seed", scene.world), each(record, "sampler epoch", scene.world)
@@ -94,7 +94,7 @@ class OverlappingShards(Rule):
         cause: str,
         values_W: tuple[str | None, ...],
         record: FactsRecord,
-        scene: Scene,
+        scene: RunState,
         named: list[int] | None = None,
     ) -> None:
         self.report(
@@ -107,7 +107,7 @@ class OverlappingShards(Rule):
             about=what,
         )
 
-    def on_coverage(self, record: CoverageRecord, scene: Scene) -> None:
+    def on_coverage(self, record: CoverageRecord, scene: RunState) -> None:
         facts = scene.loader(record.loader)
         if record.held_out is not None and record.held_out > HELD_OUT:
             self._tell_split(record, scene)
@@ -122,7 +122,7 @@ class OverlappingShards(Rule):
         elif not self._known:
             self.passed(record.step)
 
-    def _tell_split(self, record: CoverageRecord, scene: Scene) -> None:
+    def _tell_split(self, record: CoverageRecord, scene: RunState) -> None:
         self.report(
             record.step,
             scene,
@@ -132,7 +132,7 @@ class OverlappingShards(Rule):
             about="split",
         )
 
-    def _tell_repeating(self, record: CoverageRecord, scene: Scene, repeating: list[int]) -> None:
+    def _tell_repeating(self, record: CoverageRecord, scene: RunState, repeating: list[int]) -> None:
         self.report(
             record.step,
             scene,
@@ -142,7 +142,7 @@ class OverlappingShards(Rule):
             about="repeating",
         )
 
-    def _tell_overlap(self, record: CoverageRecord, scene: Scene, drawn: int, distinct: float) -> None:
+    def _tell_overlap(self, record: CoverageRecord, scene: RunState, drawn: int, distinct: float) -> None:
         lost = round(min(drawn, record.dataset or drawn) - distinct)
         self.report(
             record.step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, each, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, each, spoken
 from unisono.diagnose.rules.shared.sampling_facts import draws_again, is_divided
 from unisono.records import AttemptRecord, CoverageRecord, FactsRecord
 
@@ -43,10 +43,10 @@ class StaleShuffle(Rule):
         super().__init__()
         self._before: dict[str | None, FactsRecord] = {}
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._before.clear()
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         if record.topic != "loader":
             return
         number = record.same.get("number")
@@ -68,7 +68,7 @@ class StaleShuffle(Rule):
             about="epoch",
         )
 
-    def on_coverage(self, record: CoverageRecord, scene: Scene) -> None:
+    def on_coverage(self, record: CoverageRecord, scene: RunState) -> None:
         known = [repeated for repeated in record.repeated_W if repeated is not None]
         facts = scene.loader(record.loader)
         if not known or (facts is not None and not _shuffles(facts)):
@@ -78,7 +78,7 @@ class StaleShuffle(Rule):
         elif 2 * sum(known) > len(known) or facts is None or not is_divided(facts):
             self._tell_order(record, scene, facts)
 
-    def _tell_order(self, record: CoverageRecord, scene: Scene, facts: FactsRecord | None) -> None:
+    def _tell_order(self, record: CoverageRecord, scene: RunState, facts: FactsRecord | None) -> None:
         workers = [worker for worker, repeated in enumerate(record.repeated_W) if repeated]
         everybody = len(workers) == len(record.repeated_W)
         has_epoch = facts is not None and bool(each(facts, "sampler epoch", scene.world))

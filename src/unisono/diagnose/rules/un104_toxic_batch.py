@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from unisono.diagnose.rules.shared.guarded_steps import tell_what_was_kept_away
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import LEARNT, median, median_of_others, scatter
 from unisono.records import BatchRecord, DecisionRecord, Floats, StepRecord
@@ -69,17 +69,17 @@ class ToxicBatch(Statistical):
         self._batches: deque[BatchRecord] = deque(maxlen=16)
 
     def forget(self) -> None:
-        self._losses, self._norms = Series(), Series()
+        self._losses, self._norms = SignalSeries(), SignalSeries()
         self._first: list[float] = []
         self._suspect: Shock | None = None
 
-    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
         tell_what_was_kept_away(self, record, scene, "loss_score", {"bad-sample": 0.7})
 
-    def on_batch(self, record: BatchRecord, scene: Scene) -> None:
+    def on_batch(self, record: BatchRecord, scene: RunState) -> None:
         self._batches.append(record)
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if len(self._first) < FIRST_LOSSES and record.loss_mean is not None:
             self._first.append(record.loss_mean)
         loud = self._losses.add(record.loss_W)
@@ -114,7 +114,7 @@ class ToxicBatch(Statistical):
         others = max(median_of_others(known, worker), self._losses.usual)
         return known[worker] > LARGE * first > 0 and others < LEARNING * first
 
-    def _accuse(self, shock: Shock, scene: Scene) -> None:
+    def _accuse(self, shock: Shock, scene: RunState) -> None:
         self._count += 1
         factors = shock.factor_by_name
         grave = shock.both and min(factors.values()) > LARGE and not scene.course.turmoil
@@ -135,7 +135,7 @@ class ToxicBatch(Statistical):
         )
 
 
-class Series:
+class SignalSeries:
     """One signal of all workers, against each other and against each one's past. T = readings, W = workers."""
 
     def __init__(self) -> None:

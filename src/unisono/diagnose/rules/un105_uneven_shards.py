@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from unisono.diagnose.rules.shared.log_values import logs
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.diagnose.rules.shared.statistical_rule import Statistical, batches_known, new_batches
 from unisono.diagnose.statistics import Peers, median
 from unisono.records import StepRecord
@@ -63,7 +63,7 @@ class UnevenShards(Statistical):
         self._steps = 0
         self._alarmed = False
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if not new_batches(record):
             return
         # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
@@ -99,7 +99,7 @@ class UnevenShards(Statistical):
     def suspicious(self) -> bool:
         return "loss" in self._peers and self._peers["loss"].suspicious
 
-    def _judge(self, record: StepRecord, scene: Scene, name: str) -> None:
+    def _judge(self, record: StepRecord, scene: RunState, name: str) -> None:
         peers = self._peers[name]
         outliers = peers.outliers()
         if outliers:
@@ -112,7 +112,7 @@ class UnevenShards(Statistical):
         if len(group) > 1:
             self._remark(record, scene, name, group, worst)
 
-    def _accuse(self, record: StepRecord, scene: Scene, name: str, workers: list[int]) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState, name: str, workers: list[int]) -> None:
         peers = self._peers[name]
         level, pair = max((peers.level(worker) for worker in workers), key=abs), peers.workers == 2
         large = name == "loss" and abs(level) >= LARGE_LOSS and batches_known(record) and self._matters(record, level)
@@ -135,7 +135,7 @@ class UnevenShards(Statistical):
         gap = abs(1 - math.exp(-abs(level))) * (record.loss_mean or 0.0)
         return bool(self._early) and gap >= MATTERS * median(self._early)
 
-    def _remark(self, record: StepRecord, scene: Scene, name: str, group: list[int], level: float) -> None:
+    def _remark(self, record: StepRecord, scene: RunState, name: str, group: list[int], level: float) -> None:
         self.report(
             record.step,
             scene,
@@ -163,7 +163,7 @@ def _usually(name: str, level: float) -> str:
     return f"{THINGS[name]} is usually {math.exp(level):.3g} times the median of the others"
 
 
-def _undecidable(scene: Scene, name: str) -> str:
+def _undecidable(scene: RunState, name: str) -> str:
     ranks = spoken(scene.ranks((0, 1)))
     return (
         f"the {THINGS[name]} of {ranks} differs, always in the same sense; undecidable which one is wrong: exchange "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, disagree, each, numbers, sharing, spoken, told
+from unisono.diagnose.rules.shared.run_state import RunState, disagree, each, numbers, sharing, spoken, told
 from unisono.records import AttemptRecord, FactsRecord
 
 WORTH_A_WARNING = ("shuffle", "drop last", "replacement", "batch size", "sampler", "dataset kind")
@@ -52,10 +52,10 @@ class SamplerMisconfigured(Rule):
         super().__init__()
         self._found = False
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._found = False
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         if record.topic != "loader":
             return
         self._found = False
@@ -66,7 +66,7 @@ class SamplerMisconfigured(Rule):
         if not self._found:
             self.passed(record.step)
 
-    def _look_at_replicas(self, record: FactsRecord, scene: Scene) -> None:
+    def _look_at_replicas(self, record: FactsRecord, scene: RunState) -> None:
         replicas_W = numbers(each(record, "sampler replicas", scene.world))
         # A model of some of the ranks may share its data with the whole job.
         right = {scene.world, int(scene.fact("settings", "job") or scene.world)}
@@ -82,7 +82,7 @@ class SamplerMisconfigured(Rule):
             workers=() if everywhere else wrong,
         )
 
-    def _look_at_ranks(self, record: FactsRecord, scene: Scene) -> None:
+    def _look_at_ranks(self, record: FactsRecord, scene: RunState) -> None:
         ranks_W = each(record, "sampler rank", scene.world)
         if set(each(record, "sampler replicas", scene.world)) == {"1"}:
             return
@@ -93,7 +93,7 @@ class SamplerMisconfigured(Rule):
             why = f"the samplers of {spoken(scene.ranks(shared))} share a rank: {told(ranks_W, scene)}"
             self._tell(record, scene, why, "sampler-rank-taken", workers=wrong)
 
-    def _look_at_arguments(self, record: FactsRecord, scene: Scene) -> None:
+    def _look_at_arguments(self, record: FactsRecord, scene: RunState) -> None:
         for name in WORTH_A_WARNING:
             values_W = record.differ.get(name, ())
             if disagree(values_W):
@@ -108,7 +108,7 @@ class SamplerMisconfigured(Rule):
                 record, scene, why, "lengths-differ", severity, held_W=lengths_W if severity == "warning" else ()
             )
 
-    def _look_for_division(self, record: FactsRecord, scene: Scene) -> None:
+    def _look_for_division(self, record: FactsRecord, scene: RunState) -> None:
         replicas_W = each(record, "sampler replicas", scene.world)
         plain = not replicas_W and record.same.get("sampler") == "RandomSampler"
         if scene.world > 1 and (plain or set(replicas_W) == {"1"}):
@@ -118,7 +118,7 @@ class SamplerMisconfigured(Rule):
     def _tell(
         self,
         record: FactsRecord,
-        scene: Scene,
+        scene: RunState,
         why: str,
         cause: str,
         severity: str = "critical",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, sharing, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, sharing, spoken
 from unisono.records import AttemptRecord, StreamsRecord
 
 ENOUGH_RECORDS = 2
@@ -55,10 +55,10 @@ class IdenticalRandomness(Rule):
         super().__init__()
         self._seen: dict[str, list[int]] = {}
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._seen.clear()
 
-    def on_streams(self, record: StreamsRecord, scene: Scene) -> None:
+    def on_streams(self, record: StreamsRecord, scene: RunState) -> None:
         shared = {stream: workers for stream in record.consumed if (workers := sharing(record.same.get(stream, ())))}
         for stream in record.consumed:
             if stream in shared:
@@ -71,7 +71,7 @@ class IdenticalRandomness(Rule):
         if record.consumed and not shared:
             self.passed(record.step)
 
-    def _tell(self, stream: str, workers: list[int], record: StreamsRecord, scene: Scene) -> None:
+    def _tell(self, stream: str, workers: list[int], record: StreamsRecord, scene: RunState) -> None:
         times = len(self._seen[stream])
         source, _, where = stream.partition(" in ")
         meant = stream in MAY_BE_MEANT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, disagree, each, opposed
+from unisono.diagnose.rules.shared.run_state import RunState, disagree, each, opposed
 from unisono.records import FactsRecord
 
 
@@ -37,7 +37,7 @@ class UnequalInitialisation(Rule):
     explains = (*STATISTICAL, "UN301", "UN303", "UN304")
     cleared_after = 1
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         if record.topic != "initial":
             return
         weights_W = each(record, "weights", scene.world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.diagnose.rules.shared.local_training import EXCUSE, LocalTraining
 from unisono.diagnose.rules.shared.model_parts import Parts
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Number, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, minority, opposed, sharing
+from unisono.diagnose.rules.shared.run_state import RunState, minority, opposed, sharing
 from unisono.records import AttemptRecord, ReplicasRecord, StepRecord
 
 ROUNDING = 1e-5
@@ -65,12 +65,12 @@ class ReplicasDiverged(Rule):
         self._first_sight = ""
         self._measured = False
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._first_sight, self._measured = "", False
         self._parts.forget()
         self._local.forget()
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
         if "weights" not in record.audits or self._local.recognised or scene.local_training:
@@ -80,7 +80,7 @@ class ReplicasDiverged(Rule):
         elif self._parts.agree(record):
             self.passed(record.step)
 
-    def _tell(self, record: StepRecord, scene: Scene) -> None:
+    def _tell(self, record: StepRecord, scene: RunState) -> None:
         good = self._parts.differ(record)
         evidence: dict[str, Number] = {}
         if not self._first_sight:
@@ -97,7 +97,7 @@ class ReplicasDiverged(Rule):
             good=good,
         )
 
-    def on_replicas(self, record: ReplicasRecord, scene: Scene) -> None:
+    def on_replicas(self, record: ReplicasRecord, scene: RunState) -> None:
         if self.case is None or self._measured or not record.differing or self._local.recognised:
             return
         self._measured = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.diagnose.rules.shared.local_training import EXCUSE, LocalTraining, is_unsynchronised
 from unisono.diagnose.rules.shared.model_parts import Parts
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, minority, opposed, sharing
+from unisono.diagnose.rules.shared.run_state import RunState, minority, opposed, sharing
 from unisono.records import AttemptRecord, ReplicasRecord, StepRecord, Twins
 
 ENOUGH_STEPS = 2
@@ -79,12 +79,12 @@ class GradientsNotSynchronised(Rule):
         self._last_synchronised: int | None = None
         self._may_be_partial = False
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._parts.forget()
         self._local.forget()
         self._forget()
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
         if record.skipped or self._local.recognised or scene.local_training:
@@ -101,7 +101,7 @@ class GradientsNotSynchronised(Rule):
         elif ("reduced" in record.audits or "used" in record.audits) and self._parts.agree(record):
             self.passed(record.step)
 
-    def _look_at_unsynchronised(self, record: StepRecord, scene: Scene) -> None:
+    def _look_at_unsynchronised(self, record: StepRecord, scene: RunState) -> None:
         if not self._unsynchronised:
             self._first_unsynchronised = record.step
         self._unsynchronised += 1
@@ -120,7 +120,7 @@ class GradientsNotSynchronised(Rule):
             about="syncs",
         )
 
-    def _tell_different(self, record: StepRecord, scene: Scene) -> None:
+    def _tell_different(self, record: StepRecord, scene: RunState) -> None:
         good = self._parts.differ(record)
         changed_later = not record.reduced_W and "reduced" in record.audits
         twins_W = record.reduced_W or record.used_W
@@ -150,7 +150,7 @@ class GradientsNotSynchronised(Rule):
             return {"parameter-outside-forward": 0.9}
         return {"forward-through-module": 0.8, "parameter-outside-forward": 0.4}
 
-    def on_replicas(self, record: ReplicasRecord, scene: Scene) -> None:
+    def on_replicas(self, record: ReplicasRecord, scene: RunState) -> None:
         outside = record.differing < MOST * record.compared and self._may_be_partial and not self._unsynchronised
         if self.case is None or not record.differing or not outside or sharing(record.weights_W):
             return
@@ -178,7 +178,7 @@ def _equal_all_the_same(record: StepRecord) -> bool:
     return "used" in record.audits and not record.used_W
 
 
-def _why_unsynchronised(scene: Scene) -> dict[str, float]:
+def _why_unsynchronised(scene: RunState) -> dict[str, float]:
     if scene.fact("model", "wrapper") == "gone":
         return {"wrapper-stripped": 0.95}
     return {"no-sync-leak": 0.9, "forward-through-module": 0.3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.diagnose.rules.shared.local_training import is_unsynchronised
 from unisono.diagnose.rules.shared.model_parts import Parts
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, disagree, opposed, told
+from unisono.diagnose.rules.shared.run_state import RunState, disagree, opposed, told
 from unisono.records import AttemptRecord, FactsRecord, StepRecord
 
 FACTS = {
@@ -53,11 +53,11 @@ class OptimizerDiffers(Rule):
         self._parts = Parts()
         self._by_facts = self._excused = False
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._parts.forget()
         self._by_facts = self._excused = False
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         if record.topic != "optimizer":
             return
         self._by_facts = False
@@ -74,7 +74,7 @@ class OptimizerDiffers(Rule):
                     about=name,
                 )
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if not record.heard or record.skipped:
             return
         if disagree(record.lr_W):
@@ -95,7 +95,7 @@ class OptimizerDiffers(Rule):
         if known and not self._by_facts and (self._excused or not self._parts.differed):
             self.passed(record.step)
 
-    def _tell_rate(self, record: StepRecord, scene: Scene) -> None:
+    def _tell_rate(self, record: StepRecord, scene: RunState) -> None:
         told_W = [None if rate is None else f"{rate:.6g}" for rate in record.lr_W]
         self.report(
             record.step,
@@ -106,7 +106,7 @@ class OptimizerDiffers(Rule):
             about="lr",
         )
 
-    def _tell_settings(self, record: StepRecord, scene: Scene) -> None:
+    def _tell_settings(self, record: StepRecord, scene: RunState) -> None:
         self.report(
             record.step,
             scene,
@@ -116,7 +116,7 @@ class OptimizerDiffers(Rule):
             about="settings",
         )
 
-    def _look_at_state(self, record: StepRecord, scene: Scene) -> None:
+    def _look_at_state(self, record: StepRecord, scene: RunState) -> None:
         if record.reduced_W or record.used_W or is_unsynchronised(record):
             self._excused = True
         good = self._parts.differ(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, minority, opposed
+from unisono.diagnose.rules.shared.run_state import RunState, minority, opposed
 from unisono.records import StepRecord
 
 
@@ -32,7 +32,7 @@ class BuffersDiffer(Rule):
         "changed-on-some-ranks": ("load and change buffers on every rank, before wrapping the model",),
     }
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if "buffers" not in record.audits:
             return
         if not record.buffers_W:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from unisono.diagnose.rules.shared.rule import Number, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, each
+from unisono.diagnose.rules.shared.run_state import RunState, each
 from unisono.records import FactsRecord
 
 MOST_NAMES = 5
@@ -36,7 +36,7 @@ class ParametersNotOptimised(Rule):
     }
     cleared_after = 1
 
-    def on_facts(self, record: FactsRecord, scene: Scene) -> None:
+    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
         if record.topic != "parameters":
             return
         forgotten = _names(record, "not optimised", scene)
@@ -51,7 +51,7 @@ class ParametersNotOptimised(Rule):
     def _tell(
         self,
         record: FactsRecord,
-        scene: Scene,
+        scene: RunState,
         names: list[str],
         what: str,
         causes: Mapping[str, float],
@@ -65,7 +65,7 @@ class ParametersNotOptimised(Rule):
         self.report(record.step, scene, why=why, causes=causes, severity=severity, evidence=evidence, about=what)
 
 
-def _names(record: FactsRecord, key: str, scene: Scene) -> list[str]:
+def _names(record: FactsRecord, key: str, scene: RunState) -> list[str]:
     """Of all workers, each name once."""
     texts = [text for text in each(record, key, scene.world) if text]
     return list(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))

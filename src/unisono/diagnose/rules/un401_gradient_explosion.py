@@ -7,8 +7,8 @@ from collections import deque
 from unisono.diagnose.rules.shared.guarded_steps import tell_what_was_kept_away
 from unisono.diagnose.rules.shared.layer_growth import growth, told
 from unisono.diagnose.rules.shared.norm_episode import CLEARLY_LARGER, LASTING, SETTLED, Episode, leader
-from unisono.diagnose.rules.shared.recent_values import Recent
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.recent_values import RecentValues
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.rules.shared.steered_steps import applied_norm
 from unisono.diagnose.statistics import median
@@ -75,7 +75,7 @@ class GradientExplosion(Statistical):
         super().__init__()
 
     def forget(self) -> None:
-        self._norms, self._losses = Recent(PAST), Recent(PAST)
+        self._norms, self._losses = RecentValues(PAST), RecentValues(PAST)
         self._past_TG: deque[Floats] = deque(maxlen=PAST)
         self._past_TW: deque[Floats] = deque(maxlen=PAST)
         self._first: list[float] = []
@@ -90,10 +90,10 @@ class GradientExplosion(Statistical):
         episode = self._episode
         return episode is not None and episode.by_loss and len(episode.losses) < ASKED
 
-    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
         tell_what_was_kept_away(self, record, scene, "norm_ratio", {"bad-data": 0.5, "learning-rate": 0.3})
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         super().on_step(record, scene)
         course = scene.course
         if course.jumped:
@@ -101,7 +101,7 @@ class GradientExplosion(Statistical):
         if not course.usable and self._episode is not None and not record.skipped:
             self._break(self._episode, record, scene)
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         norm, loss = self._norm(record), record.loss_mean
         if norm is not None and norm > HOT * self._norms.median > 0 and len(self._norms) >= LEARNT:
             episode = self._episode or self._begin(record)
@@ -150,7 +150,7 @@ class GradientExplosion(Statistical):
         self._episode = Episode(record, list(self._losses.values), self._start_loss, led, by_rate)
         return self._episode
 
-    def _follow(self, episode: Episode, record: StepRecord, scene: Scene, norm: float | None) -> None:
+    def _follow(self, episode: Episode, record: StepRecord, scene: RunState, norm: float | None) -> None:
         episode.follow(record.loss_mean)
         episode.broke = 0
         if norm is not None and len(self._norms) and norm > episode.peak * self._norms.median:
@@ -169,13 +169,13 @@ class GradientExplosion(Statistical):
             return episode.since_hot in (2, SETTLED + 1)
         return (episode.since_hot == 1 and episode.hot == SUSTAINED) or len(episode.losses) % EVERY == 0
 
-    def _break(self, episode: Episode, record: StepRecord, scene: Scene) -> None:
+    def _break(self, episode: Episode, record: StepRecord, scene: RunState) -> None:
         """Two steps in a row that are not finite."""
         episode.broke += False in record.finite_W
         if episode.broke == 2 and episode.peak > CLEARLY_LARGER:
             self._accuse(episode, record, scene, "critical")
 
-    def _judge(self, episode: Episode, record: StepRecord, scene: Scene) -> None:
+    def _judge(self, episode: Episode, record: StepRecord, scene: RunState) -> None:
         severity = episode.severity()
         remark = severity == "info"
         if remark and (self._jumped_at is not None or episode.hot == 0 or not self._is_remark()):
@@ -194,7 +194,7 @@ class GradientExplosion(Statistical):
         if severity == "critical" and usual is not None:
             self._healed_below = max(RAISED * usual, usual + (self._start_loss - usual) / 2)
 
-    def _accuse(self, episode: Episode, record: StepRecord, scene: Scene, severity: str) -> None:
+    def _accuse(self, episode: Episode, record: StepRecord, scene: RunState, severity: str) -> None:
         self._make_room(episode, severity)
         # A spike in a job that is already wrecked says nothing of who wrecked it.
         led = episode.leader if self.case is None or self.case.first_step == episode.first.step else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from unisono.diagnose.rules.shared.layer_growth import name
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median
 from unisono.records import Floats, StepRecord
@@ -71,7 +71,7 @@ class GradientVanishing(Statistical):
         self._was_strong: set[int] = set()
         self._faint: Counter[int] = Counter()
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         norm, loss = record.grad_norm, record.loss_mean
         if norm is None or loss is None:
             return
@@ -107,7 +107,7 @@ class GradientVanishing(Statistical):
                 self._faint[group] = 0
                 self._was_strong.add(group)
 
-    def _judge(self, record: StepRecord, scene: Scene, norm: float) -> None:
+    def _judge(self, record: StepRecord, scene: RunState, norm: float) -> None:
         recent = sum(reading > self._readings - LASTING for reading in self._zeros)
         faint = [group for group, checks in self._faint.items() if checks * EVERY > LASTING]
         if 2 * recent > LASTING and self._is_at_least(DONE):
@@ -126,18 +126,18 @@ class GradientVanishing(Statistical):
         first = median(self._first)
         return median(self._recent) < first - LEARNT * abs(first)
 
-    def _nothing(self, count: int, scene: Scene) -> tuple[str, dict[str, float], dict[str, float | str]]:
+    def _nothing(self, count: int, scene: RunState) -> tuple[str, dict[str, float], dict[str, float | str]]:
         said = f"the gradient norm was zero at {count} of the last {LASTING} readings"
         return said, {"underflow": 0.7, "dead-layers": 0.5}, {"zero_readings": count}
 
-    def _against_early(self, norm: float, scene: Scene) -> tuple[str, dict[str, float], dict[str, float | str]]:
+    def _against_early(self, norm: float, scene: RunState) -> tuple[str, dict[str, float], dict[str, float | str]]:
         ratio = norm / self._early_median
         causes = {"underflow": 0.6 if _is_half(scene) else 0.3, "dead-layers": 0.5, "architecture": 0.2}
         said = f"the gradient norm is {ratio:.1e} of its median over the first {EARLY} readings"
         return said, causes, {"norm_to_early_median": ratio}
 
     def _against_layers(
-        self, faint: list[int], norm_G: Floats, scene: Scene
+        self, faint: list[int], norm_G: Floats, scene: RunState
     ) -> tuple[str, dict[str, float], dict[str, float | str]]:
         names = ", ".join(name(group, scene) for group in faint[:4]) + (", ..." if len(faint) > 4 else "")
         largest = max(norm for norm in norm_G if norm is not None)
@@ -152,7 +152,7 @@ class GradientVanishing(Statistical):
     def _accuse(
         self,
         record: StepRecord,
-        scene: Scene,
+        scene: RunState,
         said: str,
         causes: dict[str, float],
         evidence: dict[str, float | str],
@@ -168,5 +168,5 @@ class GradientVanishing(Statistical):
         )
 
 
-def _is_half(scene: Scene) -> bool:
+def _is_half(scene: RunState) -> bool:
     return "16" in (scene.fact("model", "dtype") or "")

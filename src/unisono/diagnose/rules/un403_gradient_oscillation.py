@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median
 from unisono.records import StepRecord
@@ -46,7 +46,7 @@ class GradientOscillation(Statistical):
     def forget(self) -> None:
         self._norms, self._losses = Swings(), Swings()
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         norm, loss = record.grad_norm, record.loss_mean
         if norm is not None and norm > 0:
             self._norms.add(record.step, norm)
@@ -55,7 +55,7 @@ class GradientOscillation(Statistical):
         if record.step % EVERY == 0:
             self._judge(record, scene)
 
-    def _judge(self, record: StepRecord, scene: Scene) -> None:
+    def _judge(self, record: StepRecord, scene: RunState) -> None:
         consecutive = self._norms.ready(record.step)
         swings, thing = (self._norms, "gradient norm") if consecutive else (self._losses, "mean loss")
         if not swings.ready(record.step):
@@ -65,7 +65,7 @@ class GradientOscillation(Statistical):
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: Scene, swings: Swings, thing: str) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState, swings: Swings, thing: str) -> None:
         now, before = math.exp(swings.size), math.exp(swings.before)
         self.report(
             record.step,

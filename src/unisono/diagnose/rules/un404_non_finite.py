@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Rule
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.records import AttemptRecord, DecisionRecord, StepRecord, are_left_out
 from unisono.records.decision_text import is_skip, ranks_of
 
@@ -46,10 +46,10 @@ class NonFinite(Rule):
         self._length = self._longest = self._left_out = 0
         self._skipped_by_guard: int | None = None
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._length = 0
 
-    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
         if is_skip(record):
             self._skipped_by_guard = record.step
         elif record.action == "halt" and not record.dry and "not finite" in record.reason:
@@ -57,7 +57,7 @@ class NonFinite(Rule):
             named = ranks_of(record)
             self.report(record.step, scene, why=record.reason, causes=OF_ONE if named else OF_ALL, ranks=named)
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         guarded = record.step == self._skipped_by_guard
         if not record.finite_W or (record.skipped and not guarded):
             return
@@ -79,7 +79,7 @@ class NonFinite(Rule):
         if self.case is not None and self._longest == 1:
             self.case.severity = "warning"
 
-    def _tell(self, record: StepRecord, scene: Scene, bad: list[int]) -> None:
+    def _tell(self, record: StepRecord, scene: RunState, bad: list[int]) -> None:
         if self._length > 1 and self.case is not None:
             why, causes, bad = self.case.whys[""], {}, []
         elif True not in record.finite_W:
@@ -98,7 +98,7 @@ class NonFinite(Rule):
             evidence={"non_finite_steps": self._longest},
         )
 
-    def _tell_kept_away(self, record: StepRecord, scene: Scene, bad: list[int], how: str) -> None:
+    def _tell_kept_away(self, record: StepRecord, scene: RunState, bad: list[int], how: str) -> None:
         self._length = 0
         self._left_out += 1
         count = f", the last of {self._left_out} such steps" if self._left_out > 1 else ""

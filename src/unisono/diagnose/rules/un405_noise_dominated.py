@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import Blocks, median
 from unisono.records import StepRecord
@@ -45,7 +45,7 @@ class NoiseDominated(Statistical):
         self._common: deque[float] = deque(maxlen=READINGS)
         self._losses = Blocks(READINGS, 2)
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if record.cos_expected is None or record.loss_mean is None:
             return
         self._common.append(record.cos_expected)
@@ -57,7 +57,7 @@ class NoiseDominated(Statistical):
         else:
             self.passed(record.step)
 
-    def _remark(self, record: StepRecord, scene: Scene, before: float, now: float) -> None:
+    def _remark(self, record: StepRecord, scene: RunState, before: float, now: float) -> None:
         common = median(self._common)
         evidence: dict[str, float | int | str] = {"cos_expected": round(common, 4), "loss": now, "loss_before": before}
         self.report(

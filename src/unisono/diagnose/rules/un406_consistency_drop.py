@@ -6,7 +6,7 @@ import math
 from collections import deque
 from itertools import islice
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median, scatter
 from unisono.records import StepRecord
@@ -58,7 +58,7 @@ class ConsistencyDrop(Statistical):
         self._readings = 0
         self._before: float | None = None
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if record.cos_mean is None:
             return
         self._cosines.append(record.cos_mean)
@@ -89,7 +89,7 @@ class ConsistencyDrop(Statistical):
         # The median of n numbers errs by 1.25 / sqrt(n) of their noise, and there are two of them.
         return level if level - now > CLEAR * 1.25 * noise * math.sqrt(2 / BLOCK) else None
 
-    def _accuse(self, record: StepRecord, scene: Scene, before: float, now: float) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState, before: float, now: float) -> None:
         differ = scene.course.replicas_differ
         self.report(
             record.step,

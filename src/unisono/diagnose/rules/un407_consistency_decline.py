@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from unisono.diagnose.rules.shared.recent_values import deviation
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import Blocks
 from unisono.records import StepRecord
@@ -50,7 +50,7 @@ class ConsistencyDecline(Statistical):
         self._cosines, self._losses = Blocks(BLOCK, BLOCKS), Blocks(BLOCK, BLOCKS)
         self._recent: deque[float] = deque(maxlen=BLOCK)
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if record.cos_mean is None or record.loss_mean is None:
             return
         self._readings += 1
@@ -74,7 +74,7 @@ class ConsistencyDecline(Statistical):
         first, last = self._losses.medians[0], self._losses.medians[-1]
         return last < first - FALLING * abs(first)
 
-    def _accuse(self, record: StepRecord, scene: Scene) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState) -> None:
         first, last = self._cosines.medians[0], self._cosines.medians[-1]
         differ = scene.course.replicas_differ
         self.report(

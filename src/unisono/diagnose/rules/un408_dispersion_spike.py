@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from unisono.diagnose.rules.shared.dispersion_shifts import IN_A_ROW, PAST, Jump
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median
 from unisono.records import StepRecord
@@ -43,7 +43,7 @@ class DispersionSpike(Statistical):
         self._jump = Jump()
         self._losses: deque[float] = deque(maxlen=PAST)
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         loss, spread = record.loss_mean, record.loss_std
         if loss is None or spread is None or loss <= 0 or len(record.loss_W) < 2:
             return
@@ -55,7 +55,7 @@ class DispersionSpike(Statistical):
         elif self._jump.due and loss < SMOOTH * median(self._losses):
             self._accuse(record, scene)
 
-    def _accuse(self, record: StepRecord, scene: Scene) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState) -> None:
         now, before = self._jump.now, self._jump.before
         self.report(
             record.step,

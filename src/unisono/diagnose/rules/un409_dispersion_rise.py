@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.dispersion_shifts import SPAN, Drift
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.records import StepRecord
 
@@ -39,7 +39,7 @@ class DispersionRise(Statistical):
     def forget(self) -> None:
         self._drift = Drift()
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if not self._drift.add(record):
             return
         if self._drift.spreading and LEVEL[0] <= self._drift.losses.growth <= LEVEL[1]:
@@ -47,7 +47,7 @@ class DispersionRise(Statistical):
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: Scene) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState) -> None:
         differ = scene.course.replicas_differ
         self.report(
             record.step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.dispersion_shifts import IN_A_ROW, PAST, Jump
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.records import StepRecord
 
@@ -38,7 +38,7 @@ class NormDispersion(Statistical):
     def forget(self) -> None:
         self._jump = Jump()
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         if record.grad_norm_cv is None or len(record.norm_W) < 2:
             return
         if self._jump.add(record.grad_norm_cv):
@@ -47,7 +47,7 @@ class NormDispersion(Statistical):
         elif self._jump.ready:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: Scene) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState) -> None:
         now, before = self._jump.now, self._jump.before
         self.report(
             record.step,

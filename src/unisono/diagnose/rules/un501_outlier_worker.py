@@ -6,7 +6,7 @@ import math
 
 from unisono.diagnose.rules.shared.gradient_outliers import Apart, Gradients
 from unisono.diagnose.rules.shared.layer_profile import Place
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.diagnose.rules.shared.statistical_rule import Statistical, batches_known, new_batches
 from unisono.records import StepRecord
 
@@ -66,7 +66,7 @@ class OutlierWorker(Statistical):
     def suspicious(self) -> bool:
         return self._gradients.suspicious
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         course = scene.course
         if course.unequal or course.turmoil or not new_batches(record):
             return
@@ -77,14 +77,14 @@ class OutlierWorker(Statistical):
         if self._gradients.ready and not (self._alarmed and was_alarmed and self._readings % EVERY):
             self._judge(record, scene)
 
-    def _judge(self, record: StepRecord, scene: Scene) -> None:
+    def _judge(self, record: StepRecord, scene: RunState) -> None:
         apart = self._gradients.apart() if self._alarmed else None
         if apart is None:
             self.passed(record.step)
         elif not any(self._gradients.loss_is_off(worker, apart.since) for worker in apart.workers):
             self._accuse(record, scene, apart)
 
-    def _accuse(self, record: StepRecord, scene: Scene, apart: Apart) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState, apart: Apart) -> None:
         pair, known = len(record.norm_W) == 2, self._gradients.losses_known
         place = self._gradients.place(apart)
         certain = known and batches_known(record) and not pair and not _at_inputs(place)
@@ -115,7 +115,7 @@ class OutlierWorker(Statistical):
         level = self._level(apart)
         return abs(level) > LARGE_NORM if apart.sign == "norm" else -level > LARGE_COSINE
 
-    def _why(self, scene: Scene, apart: Apart, place: Place | None) -> str:
+    def _why(self, scene: RunState, apart: Apart, place: Place | None) -> str:
         loss = ", while its loss is like theirs" if self._gradients.losses_known else ""
         where = f"; it differs {place.told(scene)}" if place is not None else ""
         ranks, level = spoken(scene.ranks(apart.workers)), self._level(apart)
@@ -125,7 +125,7 @@ class OutlierWorker(Statistical):
             return f"{ranks}'s direction agrees less with the others' (cosine {level:+.2f}){loss}"
         return f"{ranks}'s gradient norm is usually {math.exp(level):.3g} times that of the others{loss}{where}"
 
-    def _between_two(self, scene: Scene, apart: Apart) -> str:
+    def _between_two(self, scene: RunState, apart: Apart) -> str:
         ratio = math.exp(self._level(apart))
         return (
             f"one gradient norm is usually {ratio:.3g} times the other; undecidable between "

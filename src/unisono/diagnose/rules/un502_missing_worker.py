@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.records import AttemptRecord, NoteRecord, StepRecord
 
 SHORT = 60.0
@@ -44,10 +44,10 @@ class MissingWorker(Rule):
         self._missing: set[int] = set()
         self._since = 0.0
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._missing.clear()
 
-    def on_note(self, record: NoteRecord, scene: Scene) -> None:
+    def on_note(self, record: NoteRecord, scene: RunState) -> None:
         ranks = {rank for rank in record.ranks if rank is not None}
         if record.about == "returned":
             self._missing -= ranks or self._missing
@@ -66,6 +66,6 @@ class MissingWorker(Rule):
             ranks=sorted(ranks),
         )
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if not self._missing:
             self.passed(record.step)

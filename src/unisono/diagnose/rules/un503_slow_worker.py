@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median, median_of_others
 from unisono.records import StepRecord
@@ -53,7 +53,7 @@ class SlowWorker(Statistical):
         self._slowest: deque[Slowest | None] = deque(maxlen=STEPS)
         self._steps = 0
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         time_W = record.compute_W
         if len(time_W) < 2 or None in time_W:
             return
@@ -68,7 +68,7 @@ class SlowWorker(Statistical):
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: Scene, worker: int) -> None:
+    def _accuse(self, record: StepRecord, scene: RunState, worker: int) -> None:
         entries = [entry for entry in self._slowest if entry is not None and entry[0] == worker]
         ratio, seconds = median([entry[1] for entry in entries]), median([entry[2] for entry in entries])
         rank = scene.ranks((worker,))[0]

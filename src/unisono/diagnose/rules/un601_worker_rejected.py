@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, spoken
 from unisono.diagnose.rules.shared.steered_steps import Marks
 from unisono.records import AttemptRecord, StepRecord, left_out
 
@@ -72,10 +72,10 @@ class WorkerRejected(Rule):
         self._steps = self._workers = 0
         self._left_out, self._skipped, self._opposed = Marks(WINDOW), Marks(WINDOW), Marks(WINDOW)
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self._forget()
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         if record.kept_workers is None:
             return
         self._steps += 1
@@ -101,7 +101,7 @@ class WorkerRejected(Rule):
         if len(distances) > 1:
             self._opposed.add(record.step, ("opposed",) if min(distances) > OPPOSED else ())
 
-    def _look_at_workers(self, record: StepRecord, scene: Scene) -> bool:
+    def _look_at_workers(self, record: StepRecord, scene: RunState) -> bool:
         share_W = [self._left_out.share(worker) for worker in range(self._workers)]
         if len(self._left_out) < LEAST or len(share_W) < FEWEST_WORKERS:
             return False
@@ -125,7 +125,7 @@ class WorkerRejected(Rule):
         )
         return True
 
-    def _look_at_skips(self, record: StepRecord, scene: Scene) -> bool:
+    def _look_at_skips(self, record: StepRecord, scene: RunState) -> bool:
         skipped, steps = self._skipped.count("skipped"), len(self._skipped)
         if skipped <= MOST * steps:
             return False
@@ -143,7 +143,7 @@ class WorkerRejected(Rule):
         )
         return True
 
-    def _look_at_all(self, record: StepRecord, scene: Scene) -> bool:
+    def _look_at_all(self, record: StepRecord, scene: RunState) -> bool:
         share, steps = self._opposed.share("opposed"), len(self._opposed)
         if steps < FEWEST_DISTANCES or share <= MOST:
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import DecisionRecord
 from unisono.records.decision_text import ranks_of
 
@@ -24,7 +24,7 @@ class GuardActed(Rule):
         "guarded-step": ("if it acts often, its reasons and the other findings tell where to look for the fault",)
     }
 
-    def on_decision(self, record: DecisionRecord, scene: Scene) -> None:
+    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
         last = "the last time " if scene.deeds.decided > 1 else ""
         self.report(
             record.step,

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from unisono.lab.bench.models import Shape, Transformer, loss_of, shape_for
-from unisono.lab.bench.request import Request
+from unisono.lab.bench.request import BenchRequest
 from unisono.lab.bench.route_cost import ROUTES, route_cost
 from unisono.lab.bench.step_cost import step_cost
 from unisono.lab.bench.training import Trainee
@@ -26,7 +26,7 @@ RESTS = 0.2
 
 
 def main(line: str, result: Path) -> None:
-    request = Request.from_line(line)
+    request = BenchRequest.from_line(line)
     with meeting(request) as device:
         # Beside the result, in a folder that goes with whoever started us, however this ends.
         measured = {part: PARTS[part](request, device, result.parent) for part in request.parts}
@@ -35,7 +35,7 @@ def main(line: str, result: Path) -> None:
 
 
 @contextlib.contextmanager
-def meeting(request: Request) -> Iterator[torch.device]:
+def meeting(request: BenchRequest) -> Iterator[torch.device]:
     """The models have to be gone before the group: gloo's tear-down deadlocks otherwise."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // request.workers))
     device = torch.device("cpu")
@@ -50,7 +50,7 @@ def meeting(request: Request) -> Iterator[torch.device]:
     dist.destroy_process_group()
 
 
-def backend_for(request: Request) -> str:
+def backend_for(request: BenchRequest) -> str:
     """NCCL cannot share a GPU between ranks; gloo can."""
     alone = request.device == "cuda" and request.workers <= torch.cuda.device_count()
     return "nccl" if alone and dist.is_nccl_available() else "gloo"
@@ -74,12 +74,12 @@ def trainee(
     return Trainee(model, optimizer, make_loss, home, settles, **wrapping)
 
 
-def _trainee(request: Request, device: torch.device, home: Path, **wrapping: Any) -> Trainee:
+def _trainee(request: BenchRequest, device: torch.device, home: Path, **wrapping: Any) -> Trainee:
     batch = request.sequences, request.tokens
     return trainee(shape_for(request.parameters), batch, device, home, request.settles, **wrapping)
 
 
-def of_step(request: Request, device: torch.device, home: Path) -> list[dict[str, Any]]:
+def of_step(request: BenchRequest, device: torch.device, home: Path) -> list[dict[str, Any]]:
     found = []
     for bucket_view in request.bucket_views:
         told = progress(f"steps, gradient_as_bucket_view={bucket_view}", 3 * request.turns)
@@ -90,13 +90,13 @@ def of_step(request: Request, device: torch.device, home: Path) -> list[dict[str
     return found
 
 
-def of_routes(request: Request, device: torch.device, home: Path) -> dict[str, Any]:
+def of_routes(request: BenchRequest, device: torch.device, home: Path) -> dict[str, Any]:
     told = progress("routes of steering", len(ROUTES) * request.turns)
     learner = _trainee(request, device, home / "routes")
     return _described(request) | route_cost(learner, ROUTES, request.turns, request.steps, told)
 
 
-PARTS: dict[str, Callable[[Request, torch.device, Path], Any]] = {"step": of_step, "routes": of_routes}
+PARTS: dict[str, Callable[[BenchRequest, torch.device, Path], Any]] = {"step": of_step, "routes": of_routes}
 
 
 def progress(title: str, total: int) -> Callable[[], None]:
@@ -111,7 +111,7 @@ def progress(title: str, total: int) -> Callable[[], None]:
     return told
 
 
-def _described(request: Request) -> dict[str, Any]:
+def _described(request: BenchRequest) -> dict[str, Any]:
     return {
         "parameters": shape_for(request.parameters).parameters,
         "tokens_a_step": request.sequences * request.tokens,

@@ -17,7 +17,7 @@ import torch
 from unisono.common.errors import UserError
 from unisono.lab.bench import reading_cost
 from unisono.lab.bench.models import shape_for
-from unisono.lab.bench.request import Request
+from unisono.lab.bench.request import BenchRequest
 from unisono.lab.bench.timing import Stopwatch
 from unisono.lab.launching import follow, torchrun
 from unisono.sketch import native
@@ -29,7 +29,7 @@ BYTES_A_PARAMETER = {"cpu": 20, "cuda": 12}
 SHARED_GPU_PARAMETERS = 10_000_000
 
 
-def check(request: Request) -> None:
+def check(request: BenchRequest) -> None:
     """Raises `UserError` for what this machine cannot do."""
     if request.device == "cuda" and not torch.cuda.is_available():
         raise UserError("`--device cuda` needs a GPU that torch can use. Found none. Write: --device cpu")
@@ -42,7 +42,7 @@ def check(request: Request) -> None:
         )
 
 
-def measure(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(request: BenchRequest, say: Callable[[str], None]) -> dict[str, Any]:
     """:param say: told what is measured next."""
     found: dict[str, Any] = {"machine": machine(request.device)}
     say("reads of buffers and of a model's gradients")
@@ -63,7 +63,7 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
-def reads(request: Request) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def reads(request: BenchRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows for buffers, and for the gradients of a model; on a CPU with one thread and with all."""
     device = torch.device(request.device, *([torch.cuda.current_device()] if request.device == "cuda" else []))
     stopwatch, shape = Stopwatch(device, request.seconds), shape_for(request.parameters)
@@ -85,7 +85,7 @@ def _numbers_of_threads(device: torch.device) -> list[int]:
     return [1] if device.type == "cuda" else sorted({1, torch.get_num_threads()})
 
 
-def _trainings(request: Request) -> list[Request]:
+def _trainings(request: BenchRequest) -> list[BenchRequest]:
     """Steering needs two workers. Where they share a GPU, gloo takes seconds for the gradients of a large model."""
     if request.workers > 1:
         return [request]
@@ -95,7 +95,7 @@ def _trainings(request: Request) -> list[Request]:
     return [replace(request, parts=("step",)), routes]
 
 
-def _trained(request: Request) -> dict[str, Any]:
+def _trained(request: BenchRequest) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         follow(torchrun(request.workers, JOB, request.as_line(), str(result)), "measuring")

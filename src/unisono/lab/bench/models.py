@@ -51,7 +51,7 @@ def _shape(vocabulary: int, width: int, layers: int) -> Shape:
     return Shape(vocabulary, width, layers, hidden, heads=width // STEP_OF_WIDTH)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads = shape.heads
@@ -77,7 +77,7 @@ class Transformer(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 

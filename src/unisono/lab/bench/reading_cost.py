@@ -17,7 +17,7 @@ from unisono.common.layer_groups import layer_groups
 from unisono.lab.bench.models import Shape, named_sizes
 from unisono.lab.bench.timing import Stopwatch
 from unisono.sketch.fingerprint import fingerprint
-from unisono.sketch.model_sketch import Reading
+from unisono.sketch.model_sketch import ModelSketch
 
 LENGTH = 65_536
 CHUNK = 1 << 26
@@ -61,7 +61,7 @@ class Reader:
         group_names, group_of = layer_groups(names)
         elements = [gradient.numel() for gradient in gradients]
         self._gradients = gradients
-        self._reading = Reading(names, elements, group_of, len(group_names), LENGTH, device)
+        self._reading = ModelSketch(names, elements, group_of, len(group_names), LENGTH, device)
         self._reading.reseed(1)
         # On a GPU the kernels bring their own.
         self._accumulator_G2K = torch.zeros(len(group_names), 2 * LENGTH) if device.type == "cpu" else None

@@ -11,7 +11,7 @@ GPU_SIZES = (12 << 20, 128 << 20, 1 << 30)
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     device: str
     parameters: int
     workers: int
@@ -37,20 +37,20 @@ class Request:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_line(cls, line: str) -> Request:
+    def from_line(cls, line: str) -> BenchRequest:
         fields = json.loads(line)
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         return cls(**fields | lists)
 
 
-def usual(device: str, parameters: int | None, workers: int | None) -> Request:
+def usual(device: str, parameters: int | None, workers: int | None) -> BenchRequest:
     if device == "cuda":
         size, ranks = parameters or 100_000_000, workers or 1
-        return Request(device, size, ranks, GPU_SIZES, steps=20, sequences=4, tokens=2_048)
-    return Request(device, parameters or 10_000_000, workers or 2, CPU_SIZES)
+        return BenchRequest(device, size, ranks, GPU_SIZES, steps=20, sequences=4, tokens=2_048)
+    return BenchRequest(device, parameters or 10_000_000, workers or 2, CPU_SIZES)
 
 
-def short(request: Request, parameters: int | None) -> Request:
+def short(request: BenchRequest, parameters: int | None) -> BenchRequest:
     """Half a minute on two cores: shows that it works, too short for a figure."""
     return replace(
         request,

@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from unisono.common.schedule import DEFAULT, every
-from unisono.lab.bench.training import AttachOptions, Block, Trainee
+from unisono.lab.bench.training import AttachOptions, TimedBlock, Trainee
 from unisono.listen.listening_plan import Budget
 
 PLAIN, EVERY_STEP, DEFAULT_SCHEDULE = "without unisono", "every step heard", "default schedule"
@@ -17,9 +17,9 @@ PLAIN, EVERY_STEP, DEFAULT_SCHEDULE = "without unisono", "every step heard", "de
 
 def by_turns(
     trainee: Trainee, variants: Mapping[str, AttachOptions], turns: int, steps: int, after_block: Callable[[], None]
-) -> dict[str, list[Block]]:
+) -> dict[str, list[TimedBlock]]:
     """For each variant a block per turn. Every second turn goes backwards, so that a steady drift cancels."""
-    blocks: dict[str, list[Block]] = {name: [] for name in variants}
+    blocks: dict[str, list[TimedBlock]] = {name: [] for name in variants}
     for turn in range(turns):
         for name in list(variants)[:: -1 if turn % 2 else 1]:
             blocks[name].append(trainee.block(variants[name], steps))
@@ -62,7 +62,7 @@ def spread_of(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
-def _chosen_interval(block: Block) -> int:
+def _chosen_interval(block: TimedBlock) -> int:
     """That of the default schedule's last segment, by unisono's own rule; in `block` every step was heard."""
     segment, budget = DEFAULT.segments[-1], Budget()
     # Rank 0 decides for all: its clocks are not theirs.
@@ -75,13 +75,13 @@ def _chosen_interval(block: Block) -> int:
     return budget.interval(segment.budget or 1.0, segment.interval)
 
 
-def _unheard(block: Block) -> float:
+def _unheard(block: TimedBlock) -> float:
     """Median of the steps that were not heard; where all were, of all."""
     quiet = [one for one, heard in zip(block.milliseconds, block.heard, strict=True) if not heard]
     return statistics.median(quiet or block.milliseconds)
 
 
-def _reading_seconds(blocks: Sequence[Block]) -> list[float]:
+def _reading_seconds(blocks: Sequence[TimedBlock]) -> list[float]:
     return [block.reading_seconds for block in blocks if block.reading_seconds is not None]
 
 

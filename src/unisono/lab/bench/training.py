@@ -33,7 +33,7 @@ AttachOptions = dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """The timed steps of one block."""
 
     milliseconds: list[float]
@@ -70,7 +70,7 @@ class Trainee:
         self._clock = clock_for(self.device)
         self._blocks = 0
 
-    def block(self, options: AttachOptions, steps: int) -> Block:
+    def block(self, options: AttachOptions, steps: int) -> TimedBlock:
         run_dir = self.home / f"block-{self._blocks}"
         self._blocks += 1
         model = self.wrapped()
@@ -83,7 +83,7 @@ class Trainee:
             beside = (processor_seconds() - before) / steps
             peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else 0
         heard, reading = ([False] * steps, None) if options is None else _account(run_dir, first, steps)
-        return Block(milliseconds, heard, peak, None if reading is None else reading + beside)
+        return TimedBlock(milliseconds, heard, peak, None if reading is None else reading + beside)
 
     def wrapped(self) -> DistributedDataParallel:
         """Afresh for each block: a hook of steering stays in its wrapper for good."""

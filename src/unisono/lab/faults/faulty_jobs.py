@@ -16,7 +16,7 @@ from unisono.lab.faults.honest_job import Job, Model
 STALE_STEPS = 5
 
 
-class DuplicatedData(Job):
+class DuplicatedDataJob(Job):
     def sampler(self, data: TensorDataset) -> DistributedSampler[Any]:
         self.fired += 1
         return DistributedSampler(data, rank=0, seed=self.seed)
@@ -29,13 +29,13 @@ class DuplicatedPair(Job):
         return DistributedSampler(data, rank=rank, seed=self.seed)
 
 
-class OverlappingShards(Job):
+class OverlappingShardsJob(Job):
     def sampler(self, data: TensorDataset) -> DistributedSampler[Any]:
         self.fired += 1
         return DistributedSampler(data, rank=dist.get_rank(), seed=self.seed + dist.get_rank())
 
 
-class StaleShuffle(Job):
+class StaleShuffleJob(Job):
     def begin_epoch(self, loader: DataLoader[Any], epoch: int) -> None:
         self.fired += epoch > 0
 
@@ -54,7 +54,7 @@ class IdenticalDropout(Job):
         torch.manual_seed(self.seed)
 
 
-class UnequalInitialisation(Job):
+class UnequalInitialisationJob(Job):
     def wrapped(self) -> Model:
         model = super().wrapped()
         if self.is_victim:
@@ -128,13 +128,13 @@ class NanOnOneRank(Job):
 
 
 EXACT_JOBS: dict[str, type[Job]] = {
-    "duplicated-data": DuplicatedData,
+    "duplicated-data": DuplicatedDataJob,
     "duplicated-pair": DuplicatedPair,
-    "overlapping-shards": OverlappingShards,
-    "stale-shuffle": StaleShuffle,
+    "overlapping-shards": OverlappingShardsJob,
+    "stale-shuffle": StaleShuffleJob,
     "stale-shuffle-on-one-rank": StaleShuffleOnOneRank,
     "identical-dropout": IdenticalDropout,
-    "unequal-initialisation": UnequalInitialisation,
+    "unequal-initialisation": UnequalInitialisationJob,
     "precision-drift": PrecisionDrift,
     "stale-weights": StaleWeights,
     "no-sync-leak": NoSyncLeak,

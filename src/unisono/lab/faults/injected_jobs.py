@@ -63,7 +63,7 @@ class InjectedJob(Job):
         return self.injection.batch(features, labels, self._generator)
 
 
-class HighRate(InjectedJob):
+class HighRateJob(InjectedJob):
     """Adam's weights would die after a few steps rather than its gradients explode."""
 
     def optimizer(self, model: Model) -> torch.optim.Optimizer:
@@ -76,26 +76,26 @@ class HighRate(InjectedJob):
         self.fired += factor != 1
 
 
-class EdgeOfStability(HighRate):
+class EdgeOfStability(HighRateJob):
     def optimizer(self, model: Model) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), 0.01)
 
 
-class ContaminatedMomentum(InjectedJob):
+class ContaminatedMomentumJob(InjectedJob):
     """Adam would divide by the size of what it remembers."""
 
     def optimizer(self, model: Model) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), 0.002, momentum=0.9)
 
 
-class PoorInitialisation(InjectedJob):
+class PoorInitialisationJob(InjectedJob):
     """Adam would take steps of the usual size, however small the gradients."""
 
     def optimizer(self, model: Model) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
 
 
-class Throttled(InjectedJob):
+class ThrottledJob(InjectedJob):
     def batch_of(self, step: int, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         slow = dist.get_rank() in self.injection.slow_at(step, dist.get_world_size())
         self.fired += slow
@@ -129,11 +129,11 @@ class DeepPostLN(InjectedJob):
 
 
 OWN_JOBS: dict[str, type[InjectedJob]] = {
-    "learning-rate-too-high": HighRate,
+    "learning-rate-too-high": HighRateJob,
     "oscillation": EdgeOfStability,
-    "momentum-contaminated": ContaminatedMomentum,
-    "poor-initialisation": PoorInitialisation,
-    "throttled": Throttled,
+    "momentum-contaminated": ContaminatedMomentumJob,
+    "poor-initialisation": PoorInitialisationJob,
+    "throttled": ThrottledJob,
     "deep-post-ln": DeepPostLN,
 }
 STATISTICAL_JOBS: dict[str, Callable[..., Job]] = {

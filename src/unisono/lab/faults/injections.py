@@ -135,7 +135,7 @@ class EasyShard(OnInputs):
 
 
 @dataclass
-class ToxicBatch(OnInputs):
+class ToxicBatchInjection(OnInputs):
     """One batch of garbage: huge numbers, or targets that were never seen with these inputs."""
 
     def inputs_of(self, step: int, workers: int) -> Sequence[int]:
@@ -235,7 +235,7 @@ INJECTIONS: dict[str, Callable[[int, int], Injection]] = {
     "wrong-labels-100": lambda victim, step: WrongLabels(victim, step, 1.0),
     "scaled-inputs": lambda victim, step: ScaledInputs(victim, step),
     "easy-shard": lambda victim, step: EasyShard(victim, step),
-    "toxic-batch": lambda victim, step: ToxicBatch(victim, step),
+    "toxic-batch": lambda victim, step: ToxicBatchInjection(victim, step),
     "learning-rate-too-high": lambda victim, step: HighRate(victim, step),
     "oscillation": lambda victim, step: HighRate(victim, step, 30.0),
     "momentum-contaminated": lambda victim, step: ContaminatedMomentum(victim, step),

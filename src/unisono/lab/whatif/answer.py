@@ -8,7 +8,7 @@ from typing import Any
 
 from unisono.diagnose.engine import Diagnosis
 from unisono.lab.whatif.question import Question
-from unisono.lab.whatif.replay import Readings, Row, replay
+from unisono.lab.whatif.replay import GramReadings, GridRow, replay
 from unisono.records import Record, StepRecord
 from unisono.records.finding import Finding
 from unisono.show.analysis.scan_run import look_through
@@ -35,7 +35,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WhatIfAnswer:
     run: str
     path: str
     question: Question
@@ -45,7 +45,7 @@ class Answer:
     first_step: int
     last_step: int
     ranks: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[GridRow, ...]
     named: tuple[Named, ...]
     recommended: float | None
 
@@ -54,7 +54,7 @@ class Answer:
         """Recommended, or what was asked for."""
         return self.question.given if self.recommended is None else self.recommended
 
-    def most_rejected(self, row: Row) -> tuple[int, float] | None:
+    def most_rejected(self, row: GridRow) -> tuple[int, float] | None:
         """Its rank and how often; None where nobody is rejected."""
         keep_rates = row.keep_rates()
         least = min(keep_rates, default=1.0)
@@ -75,7 +75,7 @@ class Answer:
             "recommended": self.recommended,
         }
 
-    def _row(self, row: Row) -> dict[str, Any]:
+    def _row(self, row: GridRow) -> dict[str, Any]:
         rank, rate = self.most_rejected(row) or (None, None)
         return {
             "value": row.value,
@@ -89,9 +89,9 @@ class Answer:
         }
 
 
-def look_back(path: str, question: Question) -> Answer:
+def look_back(path: str, question: Question) -> WhatIfAnswer:
     """Raises UserError where the run has nothing to replay."""
-    readings, diagnosis = Readings(), Diagnosis()
+    readings, diagnosis = GramReadings(), Diagnosis()
 
     def see(record: Record) -> None:
         diagnosis.see(record)
@@ -104,7 +104,7 @@ def look_back(path: str, question: Question) -> Answer:
     rows = replay(readings.kept, question)
     by_strictness = sorted(rows, key=lambda row: question.strictest_first().index(row.value))
     grave = [one for one in diagnosis.findings() if one.at_least("warning") and _names_a_minority(one, ranks)]
-    return Answer(
+    return WhatIfAnswer(
         run=cover.run,
         path=path,
         question=question,
@@ -120,7 +120,7 @@ def look_back(path: str, question: Question) -> Answer:
     )
 
 
-def keep_rate(row: Row) -> float | None:
+def keep_rate(row: GridRow) -> float | None:
     rates = row.keep_rates()
     return sum(rates) / len(rates) if rates else None
 
@@ -131,7 +131,7 @@ def _names_a_minority(finding: Finding, ranks: Sequence[int]) -> bool:
 
 
 def _recommended(
-    question: Question, by_strictness: Sequence[Row], ranks: Sequence[int], grave: Sequence[Finding]
+    question: Question, by_strictness: Sequence[GridRow], ranks: Sequence[int], grave: Sequence[Finding]
 ) -> float | None:
     """The strictest value that leaves healthy workers alone: those whom no finding names."""
     blamed = {rank for finding in grave for rank in finding.ranks}
@@ -140,14 +140,14 @@ def _recommended(
     return fitting[0].value if fitting and len(fitting[0].weight_RW) >= ENOUGH else None
 
 
-def _mild(row: Row, workers: Sequence[int]) -> bool:
+def _mild(row: GridRow, workers: Sequence[int]) -> bool:
     rates = row.keep_rates()
     if not rates or row.skipped >= SKIPPED * len(row.weight_RW):
         return False
     return sum(rates[worker] for worker in workers) >= KEPT * len(workers)
 
 
-def _named(finding: Finding, by_strictness: Sequence[Row], ranks: Sequence[int]) -> Named:
+def _named(finding: Finding, by_strictness: Sequence[GridRow], ranks: Sequence[int]) -> Named:
     end = float(finding.last_step) if finding.state == "resolved" else float("inf")
     for row in reversed(by_strictness):
         rates = row.keep_rates(finding.first_step, end)

@@ -25,12 +25,12 @@ MOST = 2_000
 
 
 @dataclass(frozen=True)
-class Reading:
+class GramReading:
     step: int
     gram_WW: Tensor
 
 
-class Readings:
+class GramReadings:
     """The readings of a run that hold a matrix. An attempt takes the place of what it does again."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Readings:
     def _begin(self, workers: int) -> None:
         self.workers = workers
         self.heard = 0
-        self.kept: list[Reading] = []
+        self.kept: list[GramReading] = []
         self._steps = array("q")
         self._stride, self._passed = 1, 0
 
@@ -79,7 +79,7 @@ class Readings:
 
     def _keep(self, record: StepRecord) -> None:
         if self._passed % self._stride == 0:
-            self.kept.append(Reading(record.step, gram_of(record.cos_WW, record.norm_W)))
+            self.kept.append(GramReading(record.step, gram_of(record.cos_WW, record.norm_W)))
         self._passed += 1
         if len(self.kept) > MOST:
             self.kept, self._stride = self.kept[::2], 2 * self._stride
@@ -90,7 +90,7 @@ class Readings:
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """One value of the option, over all readings."""
 
     value: float
@@ -119,15 +119,15 @@ class Row:
         return (self.weight_RW != 0).any(1)
 
 
-def replay(readings: Sequence[Reading], question: Question) -> list[Row]:
+def replay(readings: Sequence[GramReading], question: Question) -> list[GridRow]:
     return [_row(readings, value, question.at(value).weighting()) for value in question.values]
 
 
-def _row(readings: Sequence[Reading], value: float, weighting: Any) -> Row:
+def _row(readings: Sequence[GramReading], value: float, weighting: Any) -> GridRow:
     weights = [weighting.at(reading.step)(reading.gram_WW) for reading in readings]
     cosines = [cosine_with_mean(one.gram_WW, weight_W) for one, weight_W in zip(readings, weights, strict=True)]
     step_R = torch.tensor([reading.step for reading in readings])
-    return Row(value, torch.stack(weights), step_R, _mean([one for one in cosines if one is not None]))
+    return GridRow(value, torch.stack(weights), step_R, _mean([one for one in cosines if one is not None]))
 
 
 def gram_of(cos_WW: Sequence[Floats], norm_W: Floats) -> Tensor:

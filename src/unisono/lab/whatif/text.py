@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from unisono.common.terminal import lines_of
 from unisono.diagnose.rules.shared.run_state import spoken
-from unisono.lab.whatif.answer import ENOUGH, KEPT, LEFT_OUT, SKIPPED, Answer, Named, keep_rate
+from unisono.lab.whatif.answer import ENOUGH, KEPT, LEFT_OUT, SKIPPED, Named, WhatIfAnswer, keep_rate
 from unisono.lab.whatif.question import written
-from unisono.lab.whatif.replay import Row
+from unisono.lab.whatif.replay import GridRow
 
 ROW = "{:>12}  {:>6}  {:>14}  {:>9}  {:>6}  {}"
 LEGEND = """\
@@ -20,7 +20,7 @@ CAUTION = (
 )
 
 
-def as_text(answer: Answer, width: int) -> str:
+def as_text(answer: WhatIfAnswer, width: int) -> str:
     rows = [ROW.format(answer.question.option, "kept", "skipped", "effective", "cosine", "most rejected")]
     rows += [_row(answer, row) for row in answer.rows]
     words = [advice(answer), *(_about(one, answer) for one in answer.named), CAUTION]
@@ -28,7 +28,7 @@ def as_text(answer: Answer, width: int) -> str:
     return "\n\n".join("\n".join(part) for part in [*parts, _next(answer)])
 
 
-def advice(answer: Answer) -> str:
+def advice(answer: WhatIfAnswer) -> str:
     """What the table says of healthy workers; careful where it says little."""
     option, others = answer.question.option, "other workers" if answer.named else "workers"
     if answer.readings < ENOUGH:
@@ -39,13 +39,13 @@ def advice(answer: Answer) -> str:
     return f"The strictest of these that {mild}: {option}={written(answer.recommended)}."
 
 
-def _headline(answer: Answer) -> str:
+def _headline(answer: WhatIfAnswer) -> str:
     readings = f"{answer.readings:,} reading{'s' * (answer.readings != 1)} of {answer.steps:,} steps"
     asked = f"What `{answer.question.weighting.name}` would have done with {answer.workers} workers"
     return f"{asked} in {readings}, between steps {answer.first_step:,} and {answer.last_step:,}:"
 
 
-def _row(answer: Answer, row: Row) -> str:
+def _row(answer: WhatIfAnswer, row: GridRow) -> str:
     kept, effective = keep_rate(row), row.effective_workers
     rejected = answer.most_rejected(row)
     return ROW.format(
@@ -58,7 +58,7 @@ def _row(answer: Answer, row: Row) -> str:
     )
 
 
-def _about(named: Named, answer: Answer) -> str:
+def _about(named: Named, answer: WhatIfAnswer) -> str:
     who = f"{named.code} names {spoken(named.ranks)}, since step {named.first_step:,}."
     them = "it" if len(named.ranks) == 1 else "them"
     if named.value is None or named.rate is None:
@@ -67,7 +67,7 @@ def _about(named: Named, answer: Answer) -> str:
     return f"{who} The mildest of these that would have left {them} out: {value}."
 
 
-def _next(answer: Answer) -> list[str]:
+def _next(answer: WhatIfAnswer) -> list[str]:
     lines = [f"Mend the fault first: unisono diagnose {answer.path}"] if answer.named else []
     value = answer.worth_a_try
     if value is not None:

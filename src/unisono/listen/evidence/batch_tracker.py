@@ -66,7 +66,7 @@ class Pull:
     evaluated: bool = False
 
 
-class BatchWatch:
+class BatchTracker:
     def __init__(self) -> None:
         self._latest: Pull | None = None
         self._candidate: Pull | None = None

@@ -14,28 +14,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.listen.evidence.batch_tracker import BatchWatch
+from unisono.listen.evidence.batch_tracker import BatchTracker
 from unisono.listen.evidence.loader_facts import sampler_facts
-from unisono.listen.evidence.optimizer_coverage import Optimised, describe
-from unisono.listen.evidence.raw_evidence import Statement
+from unisono.listen.evidence.optimizer_coverage import OptimizerCoverage, describe
+from unisono.listen.evidence.raw_evidence import RawEvidence
 from unisono.listen.evidence.rng_streams import Snapshot, snapshot
-from unisono.listen.evidence.weight_prints import PARTS, Auditor, learning_rate, numbers_of
-from unisono.listen.listening_plan import Plan
+from unisono.listen.evidence.weight_prints import PARTS, WeightPrints, learning_rate, numbers_of
+from unisono.listen.listening_plan import ListeningPlan
 from unisono.listen.models.wrapper import Wrapper
-from unisono.listen.never_raise import guarded, shielded
+from unisono.listen.never_raise import never_raise, never_raise_untimed
 from unisono.listen.torch_patches import Listener
 from unisono.sketch.fingerprint import fingerprint, hash_of
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 
 
-class Witness(Listener):
+class EvidenceCollector(Listener):
     def __init__(
         self,
         wrapper: Wrapper,
-        auditor: Auditor,
+        auditor: WeightPrints,
         device: torch.device,
-        plan: Plan,
+        plan: ListeningPlan,
         complain: Callable[[str], None],
         describe: Callable[[], dict[str, str]],
         loader: Any = None,
@@ -53,9 +53,9 @@ class Witness(Listener):
             plan,
             complain,
         )
-        self._batches = BatchWatch()
+        self._batches = BatchTracker()
         self._loader, self._describe = loader, describe
-        self._optimised = Optimised(wrapper.named_parameters())
+        self._optimised = OptimizerCoverage(wrapper.named_parameters())
         self._step = 0
         self._due = self._audited = False
         self._look_around = False
@@ -70,7 +70,7 @@ class Witness(Listener):
 
         self._began = self._asked_for_averager = self._averaged = False
         self._passes = self._updates = 0
-        self._statement = Statement()
+        self._statement = RawEvidence()
 
     def capturing(self) -> bool:
         return self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
@@ -85,11 +85,11 @@ class Witness(Listener):
         self._due = self._plan.hears(step)
         part, parts = self._plan.audit(step, self._auditor.parts) if self._due else (0, 0)
         self._audited = self._due and not self._averaged and self._wrapper.promises_equality()
-        self._statement = Statement(part=part, parts=parts if self._audited else 0)
+        self._statement = RawEvidence(part=part, parts=parts if self._audited else 0)
         self._look_around = self._due and (parts == 1 or self._plan.reading(step) % PARTS == 0)
         self._optimizer, self._counted = None, False
 
-    @guarded
+    @never_raise
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
         if not self._began:
             self._began = True
@@ -98,25 +98,25 @@ class Witness(Listener):
             self._statement.start = self._auditor.all_weights()
         self._look_at_start = False
 
-    @guarded
+    @never_raise
     def loading_begins(self, iterator: Any) -> None:
         # Starting a pass draws from the stream by itself.
         wanted = self._look_around and getattr(iterator, "_num_yielded", 0) > 0
         self._before = snapshot(self._device) if wanted else None
 
-    @guarded
+    @never_raise
     def loaded(self, iterator: Any, data: Any, indices: list[int] | None) -> None:
         self._compare_streams("loading")
         self._batches.loaded(iterator, data, indices, self._due)
 
-    @guarded
+    @never_raise
     def forward_begins(self, model: Any, inputs: Any) -> None:
         if self._wrapper.is_model(model):
             self._batches.forward_begins(inputs, self._due)
             wanted = self._look_around and model.training and torch.is_grad_enabled()
             self._before = snapshot(self._device) if wanted else None
 
-    @guarded
+    @never_raise
     def forward_ended(self, model: Any) -> None:
         if self._wrapper.is_model(model):
             self._wrapper.forward_passed()
@@ -128,7 +128,7 @@ class Witness(Listener):
         if before is not None and where not in self._statement.streams:
             self._statement.streams[where] = before, snapshot(self._device)
 
-    @shielded
+    @never_raise_untimed
     def backward_counted(self, synced: bool) -> None:
         """The backward pass was ours."""
         self._counted = True
@@ -137,7 +137,7 @@ class Witness(Listener):
         if self._audited and synced:
             self._statement.reduced = self._auditor.gradients(self._statement.part, self._statement.parts)
 
-    @guarded
+    @never_raise
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
         # One inside another, or one that follows when the step has ended, has no say.
         first = self._counted and self._optimizer is None
@@ -153,7 +153,7 @@ class Witness(Listener):
         if self._optimised.is_new(optimizer):
             statement.facts["optimizer"] = describe(optimizer)
 
-    def statement(self, backwards: int, syncs: int) -> Statement:
+    def statement(self, backwards: int, syncs: int) -> RawEvidence:
         """Of the step that ends now."""
         statement = self._statement
         statement.backwards, statement.syncs = backwards, syncs
@@ -172,8 +172,8 @@ class Witness(Listener):
         self._passes -= syncs
         self._batches.take()
 
-    @shielded
-    def _complete(self, statement: Statement) -> None:
+    @never_raise_untimed
+    def _complete(self, statement: RawEvidence) -> None:
         statement.batches, statement.evaluated = self._batches.take()
         self._optimised.look(statement.facts)
         loader, self._loader = self._loader, None
@@ -190,7 +190,7 @@ class Witness(Listener):
         if self._plan.detail(self._step):
             statement.projections = self._auditor.projections()
 
-    def _take_prints(self, statement: Statement) -> None:
+    def _take_prints(self, statement: RawEvidence) -> None:
         part, parts = statement.part, statement.parts
         statement.weights, statement.weight_square = self._auditor.weights(part, parts)
         if self._optimizer is not None:
@@ -204,8 +204,8 @@ class Witness(Listener):
         self._auditor.release()
         self._optimised.release()
         self._optimizer = None
-        self._batches = BatchWatch()
-        self._statement = Statement()
+        self._batches = BatchTracker()
+        self._statement = RawEvidence()
 
 
 def averager_alive() -> bool:

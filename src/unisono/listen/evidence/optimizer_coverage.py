@@ -16,7 +16,7 @@ LOOKED_AFTER = 20
 MOST_NAMED = 20
 
 
-class Optimised:
+class OptimizerCoverage:
     def __init__(self, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> None:
         self._named = list(named_parameters)
         self._ids = {id(parameter) for _, parameter in self._named}

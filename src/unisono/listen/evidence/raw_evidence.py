@@ -15,7 +15,7 @@ Print = int | Tensor
 
 
 @dataclass(slots=True)
-class Statement:
+class RawEvidence:
     backwards: int = 1
     syncs: int = 1
     passes: int = 0

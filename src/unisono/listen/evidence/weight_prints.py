@@ -16,7 +16,7 @@ PARTS = 50
 Print = int | Tensor
 
 
-class Auditor:
+class WeightPrints:
     def __init__(self, names: Sequence[str], parameters: Sequence[nn.Parameter]) -> None:
         self.names = list(names)
         self._device = parameters[0].device

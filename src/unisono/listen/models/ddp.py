@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.listen.models.wrapper import trainable
-from unisono.listen.read_timing import Fate
+from unisono.listen.read_timing import GradientLifetime
 
 _DONE: Any = 1
 
@@ -76,16 +76,16 @@ class DDPWrapper:
         self._joined = self._joined or (not self.is_gone() and self._joining())
         return self._joined
 
-    def fate_of_gradients(self) -> Fate:
+    def fate_of_gradients(self) -> GradientLifetime:
         model = self._weak_model()
         if model is None:
-            return Fate.STAY
+            return GradientLifetime.STAY
         # A static graph is reduced at the end of its first backward pass, in a callback that is queued before ours.
         first = model.static_graph and not getattr(model, "_static_graph_delay_allreduce_enqueued", False)
         delayed: Any = getattr(model, "_delay_all_reduce_params", None)
         if first or delayed:
-            return Fate.UNCERTAIN
-        return Fate.REPLACED if model.gradient_as_bucket_view else Fate.STAY
+            return GradientLifetime.UNCERTAIN
+        return GradientLifetime.REPLACED if model.gradient_as_bucket_view else GradientLifetime.STAY
 
     def plain_mean(self) -> bool:
         if self.is_gone():

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from unisono.common.layer_groups import canonical_name
-from unisono.listen.read_timing import Fate
+from unisono.listen.read_timing import GradientLifetime
 
 
 class Wrapper(Protocol):
@@ -22,7 +22,7 @@ class Wrapper(Protocol):
     def will_sync(self) -> bool:
         """Whether the backward pass that begins now ends in an all-reduce."""
 
-    def fate_of_gradients(self) -> Fate:
+    def fate_of_gradients(self) -> GradientLifetime:
         """What becomes of this worker's own gradients before the backward pass that begins now is over."""
 
     def plain_mean(self) -> bool:
@@ -72,8 +72,8 @@ class PlainModule:
     def will_sync(self) -> bool:
         return True
 
-    def fate_of_gradients(self) -> Fate:
-        return Fate.STAY
+    def fate_of_gradients(self) -> GradientLifetime:
+        return GradientLifetime.STAY
 
     def plain_mean(self) -> bool:
         return True

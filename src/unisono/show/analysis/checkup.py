@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from unisono.diagnose.engine import Diagnosis
-from unisono.records.decision_text import Deeds, action_as_dict
+from unisono.records.decision_text import DecisionCounts, action_as_dict
 from unisono.records.finding import SEVERITIES, Finding
 from unisono.records.runfile.lines import RUN_FILE
 from unisono.show.analysis.rank_differences import Difference, differences
-from unisono.show.analysis.scan_run import Cover, look_through
+from unisono.show.analysis.scan_run import RunOverview, look_through
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Checkup:
     muted: dict[str, int]
     differences: tuple[Difference, ...]
     unreadable_lines: int = 0
-    deeds: Deeds = field(default_factory=Deeds)
+    deeds: DecisionCounts = field(default_factory=DecisionCounts)
     """What the guard did."""
 
     further_models: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ def examine(path: str | PathLike[str], ignore: tuple[str, ...] = (), after: int 
     return conclude(diagnosis, look_through(path, diagnosis.see, after), further_models(path))
 
 
-def conclude(diagnosis: Diagnosis, cover: Cover, models: tuple[str, ...] = ()) -> Checkup:
+def conclude(diagnosis: Diagnosis, cover: RunOverview, models: tuple[str, ...] = ()) -> Checkup:
     """Of a diagnosis that has seen the run so far.
 
     :param models: Folders with runs of their own.

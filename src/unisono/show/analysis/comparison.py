@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unisono.show.analysis.checkup import Checkup, strict
-from unisono.show.analysis.finding_changes import Change, changes
+from unisono.show.analysis.finding_changes import FindingChange, changes
 from unisono.show.analysis.lost_work import Loss, lost_work
 from unisono.show.analysis.run_digest import Examined
 from unisono.show.analysis.run_settings import Setting, cautions, differing
@@ -44,7 +44,7 @@ class Comparison:
     cautions: tuple[str, ...]
     """What keeps the runs from being comparable."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[FindingChange, ...]
     common_steps: range
     """Empty where the runs have none in common; the curves are then those of all steps."""
 

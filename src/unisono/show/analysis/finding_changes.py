@@ -19,7 +19,7 @@ GONE, STILL, MOVED, AGAIN, MILDER, UNTOLD, NEW, SEEN_NOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FindingChange:
     code: str
     status: str
     first: Finding | None = None
@@ -47,38 +47,38 @@ class Change:
         return {"code": self.code, "status": self.status, "remarks": remarks, "first": first, "second": second}
 
 
-def changes(first: Examined, second: Examined) -> tuple[Change, ...]:
+def changes(first: Examined, second: Examined) -> tuple[FindingChange, ...]:
     """Of all findings above information in either run, in the order of the runs' own lists."""
     before, now = first.faults(), second.faults()
     fates = [_fate(finding, first, second) for finding in before.values()]
     return (*fates, *(_arrival(finding, first, second) for code, finding in now.items() if code not in before))
 
 
-def _fate(finding: Finding, first: Examined, second: Examined) -> Change:
+def _fate(finding: Finding, first: Examined, second: Examined) -> FindingChange:
     code, there = finding.code, second.finding(finding.code)
     if there is not None:
         return _met_again(finding, there)
     if code in second.held:
         cause = second.explained_by(code)
         status = MILDER if second.held[code] == "info" else STILL
-        return Change(code, status, finding, remarks=(f"a symptom of {cause} now",) if cause else ())
+        return FindingChange(code, status, finding, remarks=(f"a symptom of {cause} now",) if cause else ())
     if second.checkup.checks.get(code) != "passed":
-        return Change(code, UNTOLD, finding, remarks=(_unchecked(code, second, "second"),))
+        return FindingChange(code, UNTOLD, finding, remarks=(_unchecked(code, second, "second"),))
     too_early = _ended_too_early(finding, first, second)
     if too_early:
-        return Change(code, UNTOLD, finding, remarks=(too_early,), waits=True)
+        return FindingChange(code, UNTOLD, finding, remarks=(too_early,), waits=True)
     resolved = ("it had been resolved in the first run already",) if finding.state == "resolved" else ()
-    return Change(code, GONE, finding, remarks=resolved, checked_steps=_checked(code, second))
+    return FindingChange(code, GONE, finding, remarks=resolved, checked_steps=_checked(code, second))
 
 
-def _met_again(before: Finding, now: Finding) -> Change:
+def _met_again(before: Finding, now: Finding) -> FindingChange:
     remarks = tuple(_differences(before, now))
     if not now.at_least("warning"):
-        return Change(now.code, MILDER, before, now, remarks)
+        return FindingChange(now.code, MILDER, before, now, remarks)
     if now.state == "resolved":
-        return Change(now.code, AGAIN, before, now, remarks)
+        return FindingChange(now.code, AGAIN, before, now, remarks)
     has_moved = bool(before.ranks and now.ranks) and not set(before.ranks) & set(now.ranks)
-    return Change(now.code, MOVED if has_moved else STILL, before, now, remarks)
+    return FindingChange(now.code, MOVED if has_moved else STILL, before, now, remarks)
 
 
 def _differences(before: Finding, now: Finding) -> list[str]:
@@ -96,21 +96,21 @@ def _differences(before: Finding, now: Finding) -> list[str]:
     return told
 
 
-def _arrival(finding: Finding, first: Examined, second: Examined) -> Change:
+def _arrival(finding: Finding, first: Examined, second: Examined) -> FindingChange:
     """Of a fault that was none in the first run."""
     code = finding.code
     cause = first.explained_by(code)
     if cause is not None and first.held.get(code) != "info":
-        return Change(code, STILL, None, finding, (f"it was a symptom of {cause} in the first run",))
+        return FindingChange(code, STILL, None, finding, (f"it was a symptom of {cause} in the first run",))
     if code in first.held:
-        return Change(code, NEW, first.finding(code), finding, ("it was only information in the first run",))
+        return FindingChange(code, NEW, first.finding(code), finding, ("it was only information in the first run",))
     if first.checkup.checks.get(code) != "passed":
-        return Change(code, SEEN_NOW, None, finding, (_unchecked(code, first, "first"),))
+        return FindingChange(code, SEEN_NOW, None, finding, (_unchecked(code, first, "first"),))
     shown = second.shown[code]
     if first.longest < shown.steps or first.last_passed[code] < finding.first_step:
         checked = f"the first run was checked for it up to step {first.last_passed[code]:,} only"
-        return Change(code, SEEN_NOW, None, finding, (checked,))
-    return Change(code, NEW, None, finding)
+        return FindingChange(code, SEEN_NOW, None, finding, (checked,))
+    return FindingChange(code, NEW, None, finding)
 
 
 def _unchecked(code: str, run: Examined, which: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 
 TOPICS = ("settings", "model", "optimizer", "loader", "initial", "parameters")
 STRETCHES_SHOWN = 6
@@ -19,7 +19,7 @@ class Difference:
     """Each value with the ranks that hold it, the most frequent first."""
 
 
-def differences(scene: Scene) -> tuple[Difference, ...]:
+def differences(scene: RunState) -> tuple[Difference, ...]:
     """The facts of the newest attempt that should be equal on all workers and are not."""
     found = []
     for topic in TOPICS:
@@ -47,7 +47,7 @@ def _differs_by_design(fact: str, values_W: Sequence[str | None]) -> bool:
     return fact == "sampler rank" and len(set(values_W)) == len(values_W) and None not in values_W
 
 
-def _grouped(values_W: Sequence[str | None], scene: Scene) -> tuple[tuple[str, str], ...]:
+def _grouped(values_W: Sequence[str | None], scene: RunState) -> tuple[tuple[str, str], ...]:
     holders: dict[str, list[int]] = {}
     for worker, value in enumerate(values_W):
         holders.setdefault("-" if value is None else value, []).append(worker)

@@ -13,12 +13,12 @@ from unisono.show.analysis.checkup import Checkup, conclude, further_models
 from unisono.show.analysis.curves import Curves
 from unisono.show.analysis.lost_work import Timesheet
 from unisono.show.analysis.run_settings import Settings, settings_of
-from unisono.show.analysis.scan_run import Cover, look_through
+from unisono.show.analysis.scan_run import RunOverview, look_through
 from unisono.show.text.side_by_side import ROWS
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FindingArrival:
     """When a finding was first known, which may be long after it began."""
 
     step: int
@@ -35,7 +35,7 @@ class Examined:
     longest: int
     """Steps of the longest attempt."""
 
-    shown: Mapping[str, Shown]
+    shown: Mapping[str, FindingArrival]
     """By code, since it was as grave as it became."""
 
     held: Mapping[str, str]
@@ -65,14 +65,14 @@ class Examined:
         return None
 
 
-class CloseLook:
+class RunDigest:
     """Gathers it record by record, in little memory."""
 
     def __init__(self) -> None:
         self._diagnosis, self._times, self._curves = Diagnosis(), Timesheet(), Curves(tuple(ROWS.values()))
         self._steps = self._longest = 0
         self._held: dict[str, str] = {}
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[str, FindingArrival] = {}
 
     def see(self, record: Record) -> None:
         self._diagnosis.see(record)
@@ -87,7 +87,7 @@ class CloseLook:
         if held != self._held:
             self._notice(held, getattr(record, "step", 0))
 
-    def conclude(self, cover: Cover, models: tuple[str, ...] = ()) -> Examined:
+    def conclude(self, cover: RunOverview, models: tuple[str, ...] = ()) -> Examined:
         return Examined(
             checkup=conclude(self._diagnosis, cover, models),
             started=cover.started,
@@ -104,7 +104,7 @@ class CloseLook:
         for code, severity in held.items():
             before = self._held.get(code)
             if before is None or SEVERITIES.index(severity) > SEVERITIES.index(before):
-                self._shown[code] = Shown(step, self._steps)
+                self._shown[code] = FindingArrival(step, self._steps)
         self._held = held
 
 
@@ -113,7 +113,7 @@ def look_closely(path: str | PathLike[str], also: Callable[[StepRecord], None] =
 
     :param also: Is handed every step, too.
     """
-    look = CloseLook()
+    look = RunDigest()
 
     def see(record: Record) -> None:
         look.see(record)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from unisono.diagnose.rules.shared.run_state import MOST_LOADERS, Scene
+from unisono.diagnose.rules.shared.run_state import MOST_LOADERS, RunState
 from unisono.records import FactsRecord
 from unisono.show.analysis.checkup import count
 from unisono.show.analysis.rank_differences import TOPICS
-from unisono.show.analysis.scan_run import Cover
+from unisono.show.analysis.scan_run import RunOverview
 
 Settings: TypeAlias = Mapping[str, Mapping[str, str]]
 """By topic; what stands under `run` is known without the workers' own reports."""
@@ -37,7 +37,7 @@ class Setting:
         return self.fact if self.topic == "run" else f"{self.topic}: {self.fact}"
 
 
-def settings_of(scene: Scene, cover: Cover) -> Settings:
+def settings_of(scene: RunState, cover: RunOverview) -> Settings:
     """Those of the newest attempt."""
     known = {"run": ({"script": cover.script} if cover.script else {}) | _attempt_facts(scene)}
     return known | {topic: _told(facts, topic) for topic, facts in _records(scene)}
@@ -67,7 +67,7 @@ def cautions(first: Settings, second: Settings) -> list[str]:
     return told
 
 
-def _attempt_facts(scene: Scene) -> dict[str, str]:
+def _attempt_facts(scene: RunState) -> dict[str, str]:
     attempt = scene.attempt
     if attempt is None:
         return {}
@@ -86,7 +86,7 @@ def _attempt_facts(scene: Scene) -> dict[str, str]:
     return {fact: value for fact, value in known.items() if value}
 
 
-def _records(scene: Scene) -> Iterator[tuple[str, FactsRecord]]:
+def _records(scene: RunState) -> Iterator[tuple[str, FactsRecord]]:
     """Each loader has its own facts; the newest ones may be those of an evaluation."""
     loaders = {f"loader {number}" if number else "loader": scene.loader(number) for number in range(MOST_LOADERS)}
     loaders["loader"] = loaders["loader"] or scene.facts("loader")

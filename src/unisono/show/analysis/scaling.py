@@ -41,7 +41,7 @@ class Estimate:
         return Estimate(function(self.value), *ends)
 
 
-class Reading(NamedTuple):
+class NoiseReading(NamedTuple):
     step: int
     share: float
     """Of the workers' mean squared gradient, what is common to all; below zero where noise makes it so."""
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     """In the batch of one worker."""
 
 
-class Readings:
+class NoiseReadings:
     """The newest readings of a run, in bounded memory. An attempt takes the place of what it does again."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Readings:
         self._attempt: int | None = None
         self._samples_W: Ints = ()
         self._samples: float | None = None
-        self._newest: deque[Reading] = deque(maxlen=MOST)
+        self._newest: deque[NoiseReading] = deque(maxlen=MOST)
 
     def see(self, record: StepRecord) -> None:
         if record.attempt != self._attempt:
@@ -81,9 +81,9 @@ class Readings:
             if record.samples_W != self._samples_W:
                 self._samples_W, self._samples = record.samples_W, _samples(record)
             self.count += 1
-            self._newest.append(Reading(record.step, share, self._samples))
+            self._newest.append(NoiseReading(record.step, share, self._samples))
 
-    def last_half(self) -> list[Reading]:
+    def last_half(self) -> list[NoiseReading]:
         """At least 20 of them where there are as many."""
         wanted = max(ENOUGH, self.count // 2)
         return list(self._newest)[-wanted:]
@@ -156,7 +156,7 @@ class Outlook:
         return math.ceil(self.readings * (2 * reach / likely) ** 2)
 
 
-def outlook(readings: Readings) -> Outlook:
+def outlook(readings: NoiseReadings) -> Outlook:
     """Of readings of which nothing is missing."""
     newest = readings.last_half()
     samples = [reading.samples for reading in newest if reading.samples is not None]

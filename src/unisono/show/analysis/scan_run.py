@@ -13,7 +13,7 @@ from unisono.show.analysis.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class RunOverview:
     """What the file says about the run as a whole."""
 
     run: str
@@ -24,7 +24,7 @@ class Cover:
     unreadable_lines: int
 
 
-def look_through(path: str | PathLike[str], see: Callable[[Record], None], after: int = 0) -> Cover:
+def look_through(path: str | PathLike[str], see: Callable[[Record], None], after: int = 0) -> RunOverview:
     """Goes through a run, given its directory or file. Raises `RunFileError` when there is none.
 
     :param after: Attempts up to this one are left out.
@@ -44,8 +44,8 @@ def look_through(path: str | PathLike[str], see: Callable[[Record], None], after
     if not usable:
         read_run(path)  # says what is there instead
     if header is None:
-        return Cover(_folder(path).name, "", None, bad)
-    return Cover(header.run or _folder(path).name, header.script, header.time, bad)
+        return RunOverview(_folder(path).name, "", None, bad)
+    return RunOverview(header.run or _folder(path).name, header.script, header.time, bad)
 
 
 def _understood(header: RunRecord, path: str | PathLike[str]) -> RunRecord:

@@ -11,7 +11,7 @@ STANDS_OUT = 0.1
 """A worker is named that was left out of so many more steps than the worker in the middle."""
 
 
-class Steering:
+class SteeringSummary:
     """Counts, step by step; nothing is counted without steering."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Standout:
+class UnusualBatch:
     attempt: int
     step: int
     rank: int
@@ -42,11 +42,11 @@ class Standout:
     indices: Ints = ()
 
 
-def standouts(records: Iterable[Record], top: int) -> list[Standout]:
+def unusual_batches(records: Iterable[Record], top: int) -> list[UnusualBatch]:
     """The `top` most conspicuous batches, the furthest off first."""
     observer = Observer()
     kept: dict[tuple[int, int, int], BatchRecord] = {}
-    best: list[tuple[float, int, int, Standout]] = []
+    best: list[tuple[float, int, int, UnusualBatch]] = []
     for number, record in enumerate(records):
         if isinstance(record, BatchRecord):
             kept[record.attempt, record.step, record.rank] = record
@@ -66,7 +66,7 @@ class Observer:
         self._attempt = -1
         self._forget(-1)
 
-    def see(self, record: Record) -> Iterator[Standout]:
+    def see(self, record: Record) -> Iterator[UnusualBatch]:
         if isinstance(record, AttemptRecord):
             self._ranks = tuple(worker.rank for worker in record.workers)
         elif isinstance(record, StepRecord):
@@ -79,7 +79,7 @@ class Observer:
         self._loss, self._norm = Measure(), Measure()
         self._broken = False
 
-    def _look(self, record: StepRecord) -> Iterator[Standout]:
+    def _look(self, record: StepRecord) -> Iterator[UnusualBatch]:
         broken_W = _broken(record)
         losses_W = [None if value is None or not math.isfinite(value) else value for value in record.loss_W]
         off_loss_W, off_norm_W = self._loss.see(losses_W), self._norm.see(_logs(record.norm_W))
@@ -97,9 +97,9 @@ class Observer:
 
     def _standout(
         self, record: StepRecord, worker: int, what: str, off: float, losses_W: Sequence[float | None]
-    ) -> Standout:
+    ) -> UnusualBatch:
         others = [loss for nth, loss in enumerate(losses_W) if nth != worker and loss is not None]
-        return Standout(
+        return UnusualBatch(
             attempt=record.attempt,
             step=record.step,
             rank=self._ranks[worker] if worker < len(self._ranks) else worker,
@@ -115,12 +115,12 @@ class Measure:
     """One number per worker and step; how far each is off, robustly."""
 
     def __init__(self) -> None:
-        self._own: list[Window] = []
-        self._from_peers = Window(WINDOW * 2)
+        self._own: list[RecentWindow] = []
+        self._from_peers = RecentWindow(WINDOW * 2)
 
     def see(self, values_W: Sequence[float | None]) -> list[float]:
         if values_W and len(values_W) != len(self._own):
-            self._own, self._from_peers = [Window() for _ in values_W], Window(WINDOW * 2)
+            self._own, self._from_peers = [RecentWindow() for _ in values_W], RecentWindow(WINDOW * 2)
         known = sorted(value for value in values_W if value is not None)
         return [self._off(worker, value, known) for worker, value in enumerate(values_W)]
 
@@ -135,7 +135,7 @@ class Measure:
         return min(own, from_peers, key=abs) if own * from_peers > 0 else 0.0
 
 
-class Window:
+class RecentWindow:
     """The last values: says how far a new one is off, and takes it in."""
 
     def __init__(self, size: int = WINDOW) -> None:
@@ -184,13 +184,13 @@ def _at(values: Sequence[T], worker: int) -> T | None:
     return values[worker] if worker < len(values) else None
 
 
-def _with_indices(found: Standout, kept: dict[tuple[int, int, int], BatchRecord]) -> Standout:
+def _with_indices(found: UnusualBatch, kept: dict[tuple[int, int, int], BatchRecord]) -> UnusualBatch:
     record = kept.pop((found.attempt, found.step, found.rank), None)
     return found if record is None else replace(found, indices=record.indices)
 
 
-def _from_record(record: BatchRecord) -> Standout:
+def _from_record(record: BatchRecord) -> UnusualBatch:
     samples = len(record.indices) or None
-    return Standout(
+    return UnusualBatch(
         record.attempt, record.step, record.rank, "kept", 0.0, record.loss, samples=samples, indices=record.indices
     )

@@ -41,7 +41,7 @@ _drawing = threading.Lock()
 """One state is made at a time: libraries for charts keep some of what they do in one place for all threads."""
 
 
-class View(Protocol):
+class FollowedRun(Protocol):
     """A run as the page shows it."""
 
     def see(self, record: Record) -> None: ...
@@ -51,7 +51,7 @@ class View(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReadyPage:
     """A state that is ready to be sent."""
 
     version: str
@@ -66,7 +66,7 @@ class Follower:
     :param complain: Told what went wrong.
     """
 
-    def __init__(self, path: Path, make_view: Callable[[], View], complain: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, make_view: Callable[[], FollowedRun], complain: Callable[[str], None]) -> None:
         self._tail, self._make_view, self._complain = Tail(path), make_view, complain
         self._lock = threading.Lock()
         self._standing, self._changes = Standing(), 0
@@ -78,13 +78,13 @@ class Follower:
     def _begin(self) -> None:
         self._view, self._life = self._make_view(), secrets.token_hex(4)
         self._ended, self._unshown = False, 0
-        self._kept: OrderedDict[str, Shown] = OrderedDict()
+        self._kept: OrderedDict[str, ReadyPage] = OrderedDict()
 
     def stop(self) -> None:
         self._stopped.set()
         self._wake.set()
 
-    def shown(self, have: str, version: str) -> Shown:
+    def shown(self, have: str, version: str) -> ReadyPage:
         """
         :param have: Names the charts that the browser has drawn.
         :param version: That of the state from which it has.
@@ -180,7 +180,7 @@ class Follower:
 class Followers:
     """The runs that were asked for last; for any thread."""
 
-    def __init__(self, make_view: Callable[[], View], complain: Callable[[str], None]) -> None:
+    def __init__(self, make_view: Callable[[], FollowedRun], complain: Callable[[str], None]) -> None:
         self._make_view, self._complain = make_view, complain
         self._lock = threading.Lock()
         self._by_path: OrderedDict[Path, Follower] = OrderedDict()
@@ -204,6 +204,6 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _ready(version: str, state: dict[str, Any]) -> Shown:
+def _ready(version: str, state: dict[str, Any]) -> ReadyPage:
     body = json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
-    return Shown(version, body, gzip.compress(body, GZIP_EFFORT, mtime=0), time.monotonic())
+    return ReadyPage(version, body, gzip.compress(body, GZIP_EFFORT, mtime=0), time.monotonic())

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from unisono.show.live_server.listing import list_page
 from unisono.show.live_server.listing import static_files as files_of_the_list
 from unisono.show.live_server.live_runs import Followers
-from unisono.show.live_server.run_index import Entry, Shelf
+from unisono.show.live_server.run_index import Entry, RunIndex
 
 HTML, JSON, TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
 RUN = re.compile(r"/run/([0-9a-f]{12})/(state)?")
@@ -22,7 +22,7 @@ MOST_FIELDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: HTTPStatus
     kind: str = TEXT
     body: bytes = b""
@@ -35,15 +35,15 @@ class Answer:
     may_keep: bool = False
     """The browser may keep it, and ask by the tag whether it still holds."""
 
-    def unless(self, known: str) -> Answer:
+    def unless(self, known: str) -> HttpAnswer:
         """Nothing but `not modified` for a browser that knows the tag already."""
         tags = {tag.strip().removeprefix("W/").strip('"') for tag in known.split(",")}
         return replace(self, status=HTTPStatus.NOT_MODIFIED, body=b"", gzipped=b"") if self.tag in tags - {""} else self
 
 
-def refusal(status: HTTPStatus) -> Answer:
+def refusal(status: HTTPStatus) -> HttpAnswer:
     """The same for everybody: nothing of the question comes back."""
-    return Answer(status, body=f"{status.value} {status.phrase}\n".encode())
+    return HttpAnswer(status, body=f"{status.value} {status.phrase}\n".encode())
 
 
 class Site:
@@ -55,7 +55,7 @@ class Site:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: RunIndex,
         followers: Followers,
         shell: Callable[[str, str], str],
         static: Mapping[str, tuple[str, bytes]],
@@ -64,13 +64,13 @@ class Site:
         files = {**static, **files_of_the_list()}
         self._static = {f"/static/{name}": _packed(*file, may_keep=True) for name, file in files.items()}
 
-    def answer(self, target: str) -> Answer:
+    def answer(self, target: str) -> HttpAnswer:
         """To a target as it stands in the request line; its path is not decoded, for none that exists has to be."""
         path, _, query = target.partition("?")
         if path in self._static:
             return self._static[path]
         if path == "/favicon.ico":  # every browser asks for it, and complains to the user if it is not there
-            return Answer(HTTPStatus.NO_CONTENT)
+            return HttpAnswer(HTTPStatus.NO_CONTENT)
         if path == "/":
             only = self._shelf.only()
             return self._list() if only is None else self._page(only)
@@ -80,13 +80,13 @@ class Site:
             return refusal(HTTPStatus.NOT_FOUND)
         return self._state(entry, query) if asked[2] else self._page(entry)
 
-    def _list(self) -> Answer:
+    def _list(self) -> HttpAnswer:
         return _packed(HTML, list_page(self._shelf.name, self._shelf.entries(), time.time()).encode())
 
-    def _page(self, entry: Entry) -> Answer:
+    def _page(self, entry: Entry) -> HttpAnswer:
         return _packed(HTML, self._shell(entry.name, f"/run/{entry.id}/state").encode())
 
-    def _state(self, entry: Entry, query: str) -> Answer:
+    def _state(self, entry: Entry, query: str) -> HttpAnswer:
         try:
             fields = parse_qs(query, max_num_fields=MOST_FIELDS)
         except ValueError:
@@ -94,13 +94,13 @@ class Site:
         have, known = (fields.get(name, [""])[-1] for name in ("have", "version"))
         shown = self._followers.of(entry.path).shown(have, known)
         if shown.version == known:
-            return Answer(HTTPStatus.NO_CONTENT)
-        return Answer(HTTPStatus.OK, JSON, shown.body, shown.gzipped, shown.version)
+            return HttpAnswer(HTTPStatus.NO_CONTENT)
+        return HttpAnswer(HTTPStatus.OK, JSON, shown.body, shown.gzipped, shown.version)
 
     def close(self) -> None:
         self._followers.close()
 
 
-def _packed(kind: str, body: bytes, may_keep: bool = False) -> Answer:
+def _packed(kind: str, body: bytes, may_keep: bool = False) -> HttpAnswer:
     tag = hashlib.blake2b(body, digest_size=8).hexdigest()
-    return Answer(HTTPStatus.OK, kind, body, gzip.compress(body, mtime=0), tag, may_keep)
+    return HttpAnswer(HTTPStatus.OK, kind, body, gzip.compress(body, mtime=0), tag, may_keep)

@@ -19,7 +19,7 @@ START_OF_LINE = re.compile(rb'\{"type":"(\w+)","attempt":\d{1,9}(?:,"step":(\d{1
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class RunHeader:
     """What the list says of a run."""
 
     started: float
@@ -31,13 +31,13 @@ class Cover:
     ended: bool = False
 
 
-class Covers:
+class RunHeaders:
     """Kept until the file changes. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._kept: dict[Path, tuple[tuple[int, ...], Cover]] = {}
+        self._kept: dict[Path, tuple[tuple[int, ...], RunHeader]] = {}
 
-    def of(self, path: Path) -> Cover:
+    def of(self, path: Path) -> RunHeader:
         """May raise `OSError`."""
         facts = path.stat()
         seen = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
@@ -47,11 +47,11 @@ class Covers:
         return self._kept[path][1]
 
 
-def _cover(file: int, facts: os.stat_result) -> Cover:
+def _cover(file: int, facts: os.stat_result) -> RunHeader:
     header = _header(os.pread(file, FIRST_LINE, 0).partition(b"\n")[0])
     last = _last_lines(file, facts.st_size)
     steps = [line[2] for line in last if line[1] in (b"step", b"end") and line[2]]
-    return Cover(
+    return RunHeader(
         started=facts.st_mtime if header is None else header.time,
         modified=facts.st_mtime,
         script="" if header is None else header.script,

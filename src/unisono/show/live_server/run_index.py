@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unisono.common.terminal import plain
 from unisono.records.runfile.lines import RUN_FILE, AnyPath, locate
-from unisono.show.live_server.run_headers import Cover, Covers
+from unisono.show.live_server.run_headers import RunHeader, RunHeaders
 
 DEEPEST = 3
 """Folders below the named one: a run, a group of ranks in it, a further model in that."""
@@ -33,10 +33,10 @@ class Entry:
     path: Path
     """Of its file."""
 
-    cover: Cover
+    cover: RunHeader
 
 
-class Shelf:
+class RunIndex:
     """A run, or a folder in which runs are or will be. For any thread.
 
     Raises `RunFileError` for a place that is neither.
@@ -46,7 +46,7 @@ class Shelf:
         is_folder = bool(os.fspath(place)) and os.path.isdir(place)
         self._place = Path(place).resolve() if is_folder else locate(place).resolve()
         self._lock = threading.Lock()
-        self._covers = Covers()
+        self._covers = RunHeaders()
         self._by_id: dict[str, Entry] = {}
         self._entries: list[Entry] = []
         self._looked = float("-inf")

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from unisono.show.live_server.request_head import HeadTooLong, is_ours, read_head, takes_gzip
-from unisono.show.live_server.routes import Answer, Site, refusal
+from unisono.show.live_server.routes import HttpAnswer, Site, refusal
 
 ADDRESS = "127.0.0.1"
 METHODS = ("GET", "HEAD")
@@ -117,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.parse_request():
                 self._send(self._refused() or self._found())
 
-    def _refused(self) -> Answer | None:
+    def _refused(self) -> HttpAnswer | None:
         hosts = self.headers.get_all("Host", [])
         if self.request_version == "HTTP/0.9" or len(hosts) != 1:
             return refusal(HTTPStatus.BAD_REQUEST)
@@ -125,7 +125,7 @@ class Handler(BaseHTTPRequestHandler):
             return refusal(HTTPStatus.FORBIDDEN)
         return None if self.command in METHODS else refusal(HTTPStatus.METHOD_NOT_ALLOWED)
 
-    def _found(self) -> Answer:
+    def _found(self) -> HttpAnswer:
         # Not `self.path`: there a double slash at the beginning has been made a single one.
         target = self.requestline.split()[1]
         try:
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.complain(f"a question could not be answered ({type(error).__name__}: {error})")
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpAnswer) -> None:
         """With all headers, whatever the answer is."""
         packed = bool(answer.gzipped) and takes_gzip(self.headers)
         body = answer.gzipped if packed else answer.body
@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
                 left = left - len(piece) if piece else 0
 
 
-def _own_headers(answer: Answer, body: bytes, packed: bool) -> dict[str, str]:
+def _own_headers(answer: HttpAnswer, body: bytes, packed: bool) -> dict[str, str]:
     """Those that differ from answer to answer."""
     headers = {"Cache-Control": "no-cache" if answer.may_keep else "no-store"}
     if answer.tag:

@@ -6,7 +6,7 @@ from bokeh.models import Range1d
 
 from unisono.show.analysis.checkup import count
 from unisono.show.analysis.comparison import Comparison, Pair
-from unisono.show.analysis.finding_changes import Change
+from unisono.show.analysis.finding_changes import FindingChange
 from unisono.show.page.charts.overlay import Overlay
 from unisono.show.page.drawing import as_items
 from unisono.show.page.findings_section import sentence
@@ -71,7 +71,7 @@ def _findings(comparison: Comparison) -> Html:
     return "".join(parts) or "<p>Nothing was found in either run.</p>"
 
 
-def _change(change: Change) -> Html:
+def _change(change: FindingChange) -> Html:
     finding = change.newest
     remarks = list(change.remarks)
     if change.checked_steps is not None:

@@ -15,7 +15,7 @@ from bokeh.plotting import figure
 from unisono.show.page.chart_list import ALL
 from unisono.show.page.charts.chart import Chart
 from unisono.show.page.charts.snapshot_maps import chosen
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 
 DOCUMENT = "unisono"
 _numbers = itertools.count(1)
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 class Drawing:
     """Drawn once; `changes` then speaks of the same models by their ids."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: PageModel) -> None:
         self.look = look(story)
         self.structure = f"{next(_numbers)}-{self.look}"
         """Names these models and no others: what looks the same may have been drawn anew meanwhile."""
@@ -34,11 +34,11 @@ class Drawing:
         self._sources = {name: ColumnDataSource(columns, name=name) for name, columns in self._columns(story).items()}
         self._figures = {chart.name: chart.draw(story, self._sources, self._steps) for chart in self._charts}
 
-    def whole(self, story: Story) -> dict[str, Any]:
+    def whole(self, story: PageModel) -> dict[str, Any]:
         """With what our own script has to know."""
         return as_items(self._figures) | self.facts(story)
 
-    def changes(self, story: Story) -> dict[str, Any]:
+    def changes(self, story: PageModel) -> dict[str, Any]:
         """The columns of all sources, as events for `apply_json_patch`."""
         events = [
             {
@@ -52,7 +52,7 @@ class Drawing:
         ]
         return {"events": events} | self.facts(story)
 
-    def facts(self, story: Story) -> dict[str, Any]:
+    def facts(self, story: PageModel) -> dict[str, Any]:
         snapshots = story.snapshots.all()
         return {
             "structure": self.structure,
@@ -61,7 +61,7 @@ class Drawing:
             "reading": chosen(story) if snapshots else 0,
         }
 
-    def _columns(self, story: Story) -> dict[str, dict[str, Any]]:
+    def _columns(self, story: PageModel) -> dict[str, dict[str, Any]]:
         return {name: columns for chart in self._charts for name, columns in chart.data(story).items()}
 
 
@@ -78,17 +78,17 @@ def as_items(figures: Mapping[str, figure]) -> dict[str, Any]:
     return drawn
 
 
-def charts_of(story: Story) -> list[Chart]:
+def charts_of(story: PageModel) -> list[Chart]:
     return [chart for chart in ALL if chart.is_there(story)]
 
 
-def look(story: Story) -> str:
+def look(story: PageModel) -> str:
     """Changes when the charts must be drawn anew."""
     looks = [(chart.name, chart.look(story)) for chart in charts_of(story)]
     return hashlib.sha256(repr((looks, story.ranks)).encode()).hexdigest()[:16]
 
 
-def extent(story: Story) -> tuple[float, float]:
+def extent(story: PageModel) -> tuple[float, float]:
     first = story.timeline.first_step or 0
     # Of the step at which the guard stopped the job nothing else is known.
     last = max([story.timeline.last_step, *(act.step for act in story.acts)])

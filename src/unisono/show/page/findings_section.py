@@ -6,14 +6,14 @@ from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import Checkup, count
 from unisono.show.analysis.lost_work import spoken_time
 from unisono.show.page.html import Html, code_in, definitions, details, table, text
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.text.findings import asides, spoken_ranks, spoken_steps
 
 LIKELY, POSSIBLE = 0.5, 0.2
 USELESS = ("UN404", "UN501")
 
 
-def verdict(story: Story) -> Html:
+def verdict(story: PageModel) -> Html:
     checkup = story.checkup()
     leading = next((finding for finding in checkup.findings if finding.at_least("warning")), None)
     named = f"<p>{text(leading.title)}{_on(leading)}.</p>" if leading is not None else ""
@@ -22,7 +22,7 @@ def verdict(story: Story) -> Html:
     return f'<div class="verdict {"unknown" if nothing else text(checkup.verdict)}">{said}{named}</div>'
 
 
-def headlines(story: Story) -> Html:
+def headlines(story: PageModel) -> Html:
     cards = "".join(
         f'<div class="card"><p class="name">{text(name)}</p>'
         f'<p class="large">{text(value)}</p><p>{text(words)}</p></div>'
@@ -31,7 +31,7 @@ def headlines(story: Story) -> Html:
     return f'<div class="cards">{cards}</div>'
 
 
-def findings(story: Story) -> Html:
+def findings(story: PageModel) -> Html:
     checkup = story.checkup()
     remarks = "".join(f"<p>{text(sentence(remark))}</p>" for remark in (*asides(checkup), *_unchecked(checkup)))
     if not checkup.findings:
@@ -55,7 +55,7 @@ def _unchecked(checkup: Checkup) -> list[str]:
     )
 
 
-def _finding(finding: Finding, story: Story) -> Html:
+def _finding(finding: Finding, story: PageModel) -> Html:
     last = story.last_step_of(finding)
     jump = (
         f'<button type="button" class="jump" data-first="{finding.first_step}" data-last="{last}">'
@@ -96,7 +96,7 @@ def _number(value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
 
 
-def _effective(story: Story) -> tuple[str, str, str]:
+def _effective(story: PageModel) -> tuple[str, str, str]:
     name, workers = "Effective workers", story.timeline.workers
     copied = any(one.code == "UN101" and one.state == "open" for one in story.checkup().findings)
     if copied and story.times.copies < workers:
@@ -119,13 +119,13 @@ def _effective(story: Story) -> tuple[str, str, str]:
     return name, f"{worth:.2g} of {workers}", words + "; measured with a fault in the run" * doubtful
 
 
-def _astray(story: Story) -> Finding | None:
+def _astray(story: PageModel) -> Finding | None:
     """A finding that names workers whose gradients are of no use."""
     found = (one for one in story.checkup().findings if one.code in USELESS and one.state == "open" and one.ranks)
     return next((one for one in found if one.severity == "critical"), None)
 
 
-def _lost(story: Story) -> tuple[str, str, str]:
+def _lost(story: PageModel) -> tuple[str, str, str]:
     losses = story.losses()
     if not losses:
         return "Lost to a fault", "nothing", "as far as anything was found"
@@ -138,13 +138,13 @@ def _lost(story: Story) -> tuple[str, str, str]:
     return "Lost to a fault", f"{up_to}{spoken_time(lost)}", since
 
 
-def _steps(story: Story) -> tuple[str, str, str]:
+def _steps(story: PageModel) -> tuple[str, str, str]:
     checkup = story.checkup()
     words = f"of {count(checkup.workers, 'worker')}; gradients heard at {story.heard:,} of them"
     return "Steps recorded", f"{checkup.steps:,}", words
 
 
-def _cost(story: Story) -> tuple[str, str, str]:
+def _cost(story: PageModel) -> tuple[str, str, str]:
     cost = story.listening_cost
     value = "-" if cost is None else f"{100 * cost:.2g} %"
     return "Cost of listening", value, "of the training thread's time, on the slowest worker"

@@ -6,13 +6,13 @@ from unisono.show.page.chart_list import LAYERS, NOISE, PAIRS, RANK_MAPS, TIME_L
 from unisono.show.page.charts.chart import Chart
 from unisono.show.page.findings_section import findings, headlines, verdict
 from unisono.show.page.html import Html, details, table, text
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.run_section import actions, facts, scaling
 
 SECTIONS = {"time-lines": TIME_LINES, "rank-maps": RANK_MAPS, "pairs": PAIRS, "layers": LAYERS, "noise": NOISE}
 
 
-def words(story: Story) -> dict[str, Html]:
+def words(story: PageModel) -> dict[str, Html]:
     """By the id of the element that they fill."""
     parts = {
         "verdict": verdict,
@@ -25,7 +25,7 @@ def words(story: Story) -> dict[str, Html]:
     return {f"slot-{name}": part(story) for name, part in parts.items()}
 
 
-def frames(story: Story) -> dict[str, Html]:
+def frames(story: PageModel) -> dict[str, Html]:
     """The figures of each section, still without their charts."""
     return {
         f"slot-{name}": "".join(_frame(chart, story) for chart in charts if chart.is_there(story))
@@ -33,12 +33,12 @@ def frames(story: Story) -> dict[str, Html]:
     }
 
 
-def captions(story: Story) -> dict[str, Html]:
+def captions(story: PageModel) -> dict[str, Html]:
     shown = [chart for charts in SECTIONS.values() for chart in charts if chart.is_there(story)]
     return {f"caption-{chart.name}": _caption(chart, story) for chart in shown}
 
 
-def _frame(chart: Chart, story: Story) -> Html:
+def _frame(chart: Chart, story: PageModel) -> Html:
     label = text(f"{chart.role}: {chart.heading}. Described below it.")
     return (
         f'<figure id="figure-{chart.name}"><h3>{text(chart.heading)}</h3>{_key(chart, story)}'
@@ -47,13 +47,13 @@ def _frame(chart: Chart, story: Story) -> Html:
     )
 
 
-def _caption(chart: Chart, story: Story) -> Html:
+def _caption(chart: Chart, story: PageModel) -> Html:
     rows = chart.table(story)
     numbers = details(rows.title, table(rows.head, rows.rows, chart.heading)) if rows is not None else ""
     return f"<p>{text(chart.caption(story))}</p>{numbers}"
 
 
-def _key(chart: Chart, story: Story) -> Html:
+def _key(chart: Chart, story: PageModel) -> Html:
     """The colours; not of use to those who cannot see the chart."""
     key = chart.key(story)
     if key is None:

@@ -9,15 +9,15 @@ from unisono.show.page.drawing import Drawing, look
 from unisono.show.page.html import Html
 from unisono.show.page.html_slots import captions, frames, words
 from unisono.show.page.page_file import title_of
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.page_shell import bokeh_script, filled, framed, own
 
 
-class View:
+class LiveView:
     """One per run."""
 
     def __init__(self) -> None:
-        self._story = Story()
+        self._story = PageModel()
         self._drawing: Drawing | None = None
 
     def see(self, record: Record) -> None:

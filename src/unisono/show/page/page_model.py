@@ -7,24 +7,24 @@ from os import PathLike
 
 from unisono.diagnose.engine import Diagnosis
 from unisono.records import AttemptRecord, DecisionRecord, EndRecord, Record, RunRecord, StepRecord
-from unisono.records.decision_text import KEPT, Deeds, actions_of
+from unisono.records.decision_text import KEPT, DecisionCounts, actions_of
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import Checkup, conclude, further_models
 from unisono.show.analysis.lost_work import Loss, Timesheet, lost_work
-from unisono.show.analysis.scaling import Outlook, Readings, outlook
-from unisono.show.analysis.scan_run import Cover, look_through
-from unisono.show.analysis.steering_summary import Steering
-from unisono.show.page.snapshots import Snapshots
+from unisono.show.analysis.scaling import NoiseReadings, Outlook, outlook
+from unisono.show.analysis.scan_run import RunOverview, look_through
+from unisono.show.analysis.steering_summary import SteeringSummary
+from unisono.show.page.snapshots import MatrixSnapshots
 from unisono.show.page.timeline import Timeline
 
 
-class Story:
+class PageModel:
     def __init__(self) -> None:
         self.diagnosis = Diagnosis()
-        self.readings, self.times = Readings(), Timesheet()
-        self.timeline, self.snapshots = Timeline(), Snapshots()
+        self.readings, self.times = NoiseReadings(), Timesheet()
+        self.timeline, self.snapshots = Timeline(), MatrixSnapshots()
         self.run: RunRecord | None = None
-        self.cover = Cover("", "", None, 0)
+        self.cover = RunOverview("", "", None, 0)
         self.attempt: AttemptRecord | None = None
         self.attempts = 0
         self.acts: list[DecisionRecord] = []
@@ -34,7 +34,7 @@ class Story:
         """Of the newest attempt; `None` while it goes on, or when it was killed."""
 
         self.heard = self.skipped = self.skipped_by_guard = 0
-        self.steering = Steering()
+        self.steering = SteeringSummary()
         """Of the newest attempt, as what is skipped is."""
 
         self.listening_cost: float | None = None
@@ -53,10 +53,10 @@ class Story:
             self._see_step(record)
         elif isinstance(record, AttemptRecord):
             self.attempt, self.attempts, self.end = record, self.attempts + 1, None
-            self.skipped, self.skipped_by_guard, self.steering = 0, 0, Steering()
+            self.skipped, self.skipped_by_guard, self.steering = 0, 0, SteeringSummary()
         elif isinstance(record, RunRecord):
             self.run = self.run or record
-            self.cover = Cover(self.run.run, self.run.script, self.run.time, 0)
+            self.cover = RunOverview(self.run.run, self.run.script, self.run.time, 0)
         elif isinstance(record, EndRecord):
             self.end = record
         elif isinstance(record, DecisionRecord):
@@ -75,7 +75,7 @@ class Story:
         return lost_work(self.checkup().findings, self.times)
 
     @property
-    def deeds(self) -> Deeds:
+    def deeds(self) -> DecisionCounts:
         """What the guard did in the whole run."""
         return self.diagnosis.scene.deeds
 
@@ -120,9 +120,9 @@ class Story:
             self.newest = max(self.newest, time)
 
 
-def read_story(path: str | PathLike[str]) -> Story:
+def read_page_model(path: str | PathLike[str]) -> PageModel:
     """Raises `RunFileError` where there is no run."""
-    story = Story()
+    story = PageModel()
     story.cover = look_through(path, story.see)
     story.further_models = further_models(path)
     return story

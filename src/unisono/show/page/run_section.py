@@ -9,14 +9,14 @@ from unisono.records.decision_text import deed, ranks_of
 from unisono.show.analysis.checkup import count
 from unisono.show.analysis.rank_differences import ranges
 from unisono.show.page.html import Html, definitions, details, table, text
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.text.catalogue import rule_named
 from unisono.show.text.scaling_text import ASSUMED, caution, verdict
 
 PLACES_SHOWN = 64
 
 
-def actions(story: Story) -> Html:
+def actions(story: PageModel) -> Html:
     by_script = max(0, story.skipped - story.steering.skipped - story.skipped_by_guard)
     skipped = f"<p>The script or its loss scaler skipped {count(by_script, 'step')}.</p>" if by_script else ""
     if story.steering.steps:
@@ -28,7 +28,7 @@ def actions(story: Story) -> Html:
     return _guarded(story) + skipped
 
 
-def _guarded(story: Story) -> Html:
+def _guarded(story: PageModel) -> Html:
     deeds = story.deeds
     if not deeds.decided:
         return ""
@@ -45,7 +45,7 @@ def _numbers(record: DecisionRecord) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in record.evidence.items())
 
 
-def scaling(story: Story) -> Html:
+def scaling(story: PageModel) -> Html:
     found = story.outlook()
     if found is None:
         return f"<p>No estimate: {text(story.readings.missing())}.</p>"
@@ -53,12 +53,12 @@ def scaling(story: Story) -> Html:
     return f"<p>{text(verdict(found))}</p>{cautions}<p>{text(ASSUMED)}</p>"
 
 
-def facts(story: Story) -> Html:
+def facts(story: PageModel) -> Html:
     rows = [(name, text(value)) for name, value in _facts(story) if value]
     return definitions(rows) + _differences(story) + _workers(story.attempt) + _checks(story)
 
 
-def _facts(story: Story) -> list[tuple[str, str]]:
+def _facts(story: PageModel) -> list[tuple[str, str]]:
     run, attempt = story.run, story.attempt
     seconds = max(0.0, story.newest - (story.began or story.newest))
     rows = [
@@ -86,11 +86,11 @@ def _facts(story: Story) -> list[tuple[str, str]]:
     return rows
 
 
-def _state(story: Story) -> str:
+def _state(story: PageModel) -> str:
     return "ended in good order" if story.end is not None else "still going on when this was made, or killed"
 
 
-def _differences(story: Story) -> Html:
+def _differences(story: PageModel) -> Html:
     found = story.checkup().differences
     rows = [[f"{one.topic}: {one.fact}", value, ranks] for one in found for value, ranks in one.values[:8]]
     return table(("fact", "value", "ranks"), rows, "Where the workers differ") if rows else ""
@@ -105,7 +105,7 @@ def _workers(attempt: AttemptRecord | None) -> Html:
     return details("Where each rank runs", table(("rank", "host", "device", "process"), rows, caption))
 
 
-def _checks(story: Story) -> Html:
+def _checks(story: PageModel) -> Html:
     rows = [[code, rule_named(code).title(), state] for code, state in story.checkup().checks.items()]
     return details("What was checked", table(("check", "looks for", "result"), rows, "Checks and their results"))
 

@@ -14,7 +14,7 @@ MOST, MOST_CELLS = 64, 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MatrixSnapshot:
     step: int
     cos_WW: FloatRows
     norm_GW: FloatRows
@@ -29,17 +29,17 @@ class Snapshot:
     def cells(self) -> int:
         return sum(rows * columns for rows, columns in self.shapes)
 
-    def lacks_some_of(self, other: Snapshot) -> bool:
+    def lacks_some_of(self, other: MatrixSnapshot) -> bool:
         """The same but for matrices that it does not have, as when a worker's directions are lost."""
         return all(mine in (theirs, (0, 0)) for mine, theirs in zip(self.shapes, other.shapes, strict=True))
 
 
-class Snapshots:
+class MatrixSnapshots:
     """Every so many of the stored readings, in order of steps, and always the newest one."""
 
     def __init__(self) -> None:
-        self._kept: list[Snapshot] = []
-        self._newest: Snapshot | None = None
+        self._kept: list[MatrixSnapshot] = []
+        self._newest: MatrixSnapshot | None = None
         self._every, self._seen = 1, 0
         self._attempt: int | None = None
 
@@ -50,7 +50,7 @@ class Snapshots:
             self._newest = self._kept[-1] if self._kept else None
         if not record.cos_WW and not record.norm_GW:
             return
-        snapshot = Snapshot(record.step, record.cos_WW, record.norm_GW, record.cos_GW)
+        snapshot = MatrixSnapshot(record.step, record.cos_WW, record.norm_GW, record.cos_GW)
         if self._kept and snapshot.shapes != self._kept[-1].shapes:
             if snapshot.lacks_some_of(self._kept[-1]):
                 return
@@ -62,12 +62,12 @@ class Snapshots:
         while len(self._kept) > max(2, min(MOST, MOST_CELLS // max(1, self._newest.cells))):
             self._kept, self._every = self._kept[::2], 2 * self._every
 
-    def all(self) -> list[Snapshot]:
+    def all(self) -> list[MatrixSnapshot]:
         if self._newest is None or (self._kept and self._kept[-1] is self._newest):
             return list(self._kept)
         return [*self._kept, self._newest]
 
 
-def nearest(snapshots: list[Snapshot], step: int) -> int:
+def nearest(snapshots: list[MatrixSnapshot], step: int) -> int:
     """The place of the first one at or after a step, else of the last one."""
     return min(bisect_left([snapshot.step for snapshot in snapshots], step), len(snapshots) - 1)

@@ -10,7 +10,7 @@ from unisono.common.console import Console
 from unisono.common.errors import UserError
 from unisono.common.terminal import plain
 from unisono.records.finding import Finding
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 
 LONGEST_QUEUE = 1_000
 READINGS_A_SECOND = 50
@@ -26,9 +26,9 @@ LONGEST_REASON = 300
 
 
 class Delivery:
-    def __init__(self, sink: Sink, run: Run, console: Console) -> None:
+    def __init__(self, sink: Sink, run: SinkRun, console: Console) -> None:
         self.sink, self._run_facts, self._console = sink, run, console
-        self._readings: deque[Reading] = deque()
+        self._readings: deque[SinkReading] = deque()
         self._findings: deque[Finding] = deque()
         self._lost = 0
         # Held for an append or a copy, never while the sink works.
@@ -44,7 +44,7 @@ class Delivery:
     def start(self) -> None:
         self._thread.start()
 
-    def put(self, reading: Reading) -> None:
+    def put(self, reading: SinkReading) -> None:
         with self._lock:
             if self._readings and (self.sink.only_latest or _in_the_same_moment(self._readings[-1], reading)):
                 self._readings[-1] = self._readings[-1].followed_by(reading)
@@ -150,5 +150,5 @@ class Delivery:
         self._console.complain(f"the sink `{self.sink.name}` fails ({reason}); training is not affected")
 
 
-def _in_the_same_moment(one: Reading, other: Reading) -> bool:
+def _in_the_same_moment(one: SinkReading, other: SinkReading) -> bool:
     return int(one.time * READINGS_A_SECOND) == int(other.time * READINGS_A_SECOND)

@@ -11,7 +11,7 @@ from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import count
 from unisono.show.sinks.delivery import Delivery
 from unisono.show.sinks.names import reading_of
-from unisono.show.sinks.sink import Run, Sink
+from unisono.show.sinks.sink import Sink, SinkRun
 
 PATIENCE = 2.0
 """Seconds at the end for what has not been delivered yet."""
@@ -22,7 +22,7 @@ class Feed:
         self._sinks, self._console = sinks, console
         self._deliveries: tuple[Delivery, ...] = ()
 
-    def start(self, run: Run) -> None:
+    def start(self, run: SinkRun) -> None:
         self._deliveries = tuple(Delivery(sink, run, self._console) for sink in self._sinks)
         for delivery in self._deliveries:
             try:

@@ -11,7 +11,7 @@ from typing import Any
 from unisono.common.errors import UserError
 from unisono.records.finding import Finding
 from unisono.show.sinks.names import METRICS, checked_style, slashed
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 from unisono.show.sinks.words import sentence
 
 MOST_METRICS = 1_000
@@ -34,11 +34,11 @@ class MLflow(Sink):
     def __post_init__(self) -> None:
         checked_style(self.names)
 
-    def open(self, run: Run) -> OpenSink:
-        return _ActiveRun(run.part, self.names)
+    def open(self, run: SinkRun) -> OpenSink:
+        return _MLflowRun(run.part, self.names)
 
 
-class _ActiveRun(OpenSink):
+class _MLflowRun(OpenSink):
     seconds = 5.0
 
     def __init__(self, part: str, style: str) -> None:
@@ -46,7 +46,7 @@ class _ActiveRun(OpenSink):
         self._tags = f"unisono.{part}." if part else "unisono."
         self._run_id: str | None = None
 
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         run_id = self._active_run_id()
         entities = import_module("mlflow.entities")
         for some in _in_requests(readings):
@@ -94,7 +94,7 @@ def _active_runs() -> list[list[Any]]:
     return [] if latest is None else [[latest]]
 
 
-def _in_requests(readings: Sequence[Reading]) -> Iterator[Sequence[Reading]]:
+def _in_requests(readings: Sequence[SinkReading]) -> Iterator[Sequence[SinkReading]]:
     size = MOST_METRICS // len(METRICS)
     for start in range(0, len(readings), size):
         yield readings[start : start + size]

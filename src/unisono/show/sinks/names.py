@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unisono.common.errors import UserError
 from unisono.records import StepRecord
-from unisono.show.sinks.sink import Reading
+from unisono.show.sinks.sink import SinkReading
 
 METRICS = {
     "loss_mean": "Mean of the workers' losses",
@@ -44,10 +44,10 @@ MANUALS = {
 STYLES = ("unisono", "manuals")
 
 
-def reading_of(record: StepRecord) -> Reading:
+def reading_of(record: StepRecord) -> SinkReading:
     values = {name: float(value) for name in METRICS if (value := getattr(record, name)) is not None}
     values_W = {name: value_W for name in METRICS_W if (value_W := getattr(record, f"{name}_W"))}
-    return Reading(record.step, record.time, values, values_W)
+    return SinkReading(record.step, record.time, values, values_W)
 
 
 def slashed(part: str = "", style: str = "unisono") -> dict[str, str]:

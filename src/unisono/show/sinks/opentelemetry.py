@@ -16,7 +16,7 @@ from unisono import __version__
 from unisono.common.errors import UserError
 from unisono.records.finding import Finding
 from unisono.show.sinks.names import METRICS, METRICS_W, STEP, STEP_MEANING, dotted
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 
 INTERVAL, DEFAULT_INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL", "10000"
 METRICS_PATH = "/v1/metrics"
@@ -42,7 +42,7 @@ class OpenTelemetry(Sink):
                 "Found something else. Write: endpoint=http://localhost:4318"
             )
 
-    def open(self, run: Run) -> OpenSink:
+    def open(self, run: SinkRun) -> OpenSink:
         return _Collector(run, self._full_endpoint())
 
     def _full_endpoint(self) -> str | None:
@@ -53,7 +53,7 @@ class OpenTelemetry(Sink):
 
 
 class _Collector(OpenSink):
-    def __init__(self, run: Run, endpoint: str | None) -> None:
+    def __init__(self, run: SinkRun, endpoint: str | None) -> None:
         self.seconds = float(os.environ.get(INTERVAL) or DEFAULT_INTERVAL) / 1_000
         self._data = import_module("opentelemetry.sdk.metrics.export")
         exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
@@ -64,14 +64,14 @@ class _Collector(OpenSink):
             "unisono", __version__
         )
         self._run = run
-        self._reading: Reading | None = None
+        self._reading: SinkReading | None = None
         self._findings: Mapping[str, Finding] = {}
         # It writes several lines for each failure; we tell it once. The script's own exporter keeps its voice.
         # Last, since nobody removes it if the rest fails.
         self._thread, self._logger = threading.get_ident(), logging.getLogger(exporter.__name__)
         self._logger.addFilter(self._is_not_ours)
 
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         for reading in readings:
             self._reading = self._reading.followed_by(reading) if self._reading else reading
         self._send()
@@ -142,7 +142,7 @@ class _Collector(OpenSink):
         )
 
 
-def _attributes(run: Run) -> dict[str, str]:
+def _attributes(run: SinkRun) -> dict[str, str]:
     """What is sent with everything. A name given by the usual variables stays."""
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return {"unisono.run": run.name} | ({} if named else {"service.name": "unisono"})

@@ -13,7 +13,7 @@ from unisono.common.errors import UserError
 from unisono.common.terminal import plain
 from unisono.records.finding import Finding
 from unisono.show.sinks.names import METRICS, METRICS_W, STEP, STEP_MEANING, prometheus_name
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 
 HOST = "127.0.0.1"
 
@@ -38,7 +38,7 @@ class Prometheus(Sink):
         if self.port is not None and not 0 < self.port < 65536:
             raise UserError(f"`port` of the sink `prometheus` should be from 1 to 65535. Found {self.port}.")
 
-    def open(self, run: Run) -> OpenSink:
+    def open(self, run: SinkRun) -> OpenSink:
         textfile = None if self.textfile is None else _for_part(Path(self.textfile), run.part)
         return _Gauges(run, textfile, self.port)
 
@@ -48,12 +48,12 @@ class _Gauges(OpenSink):
 
     seconds = 5.0
 
-    def __init__(self, run: Run, textfile: Path | None, port: int | None) -> None:
+    def __init__(self, run: SinkRun, textfile: Path | None, port: int | None) -> None:
         self._client = import_module("prometheus_client")
         self._family = import_module("prometheus_client.core").GaugeMetricFamily
         self._run = run
         self._textfile = self._own_textfile() if textfile is None and port is None else textfile
-        self._reading: Reading | None = None
+        self._reading: SinkReading | None = None
         self._findings: Mapping[str, Finding] = {}
         self._running = 1
         self._registry = self._client.CollectorRegistry()
@@ -63,7 +63,7 @@ class _Gauges(OpenSink):
         if port is not None:
             self._serve(port)
 
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         for reading in readings:
             self._reading = self._reading.followed_by(reading) if self._reading else reading
         self._write()
@@ -97,7 +97,7 @@ class _Gauges(OpenSink):
             found.add_metric([name, one.code, one.slug, one.severity, one.title, ranks], 1)
         yield found
 
-    def _numbers(self, run: str, reading: Reading) -> Iterator[Any]:
+    def _numbers(self, run: str, reading: SinkReading) -> Iterator[Any]:
         meanings, values = {STEP: STEP_MEANING, **METRICS}, {STEP: reading.step, **reading.values}
         for name, value in values.items():
             gauge = self._family(prometheus_name(name), meanings[name], labels=["run"])

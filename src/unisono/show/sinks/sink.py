@@ -15,7 +15,7 @@ from unisono.records.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SinkRun:
     """What a sink is told about the run."""
 
     name: str
@@ -27,7 +27,7 @@ class Run:
     """The launcher's number of each worker."""
 
     @classmethod
-    def of(cls, directory: Path, part: str, ranks: Sequence[int]) -> Run:
+    def of(cls, directory: Path, part: str, ranks: Sequence[int]) -> SinkRun:
         """`part` is the end of `directory` below the process's own run, or empty."""
         depth = len(Path(part).parts)
         name = directory.name if not part else f"{directory.parents[depth - 1].name}/{part}"
@@ -35,7 +35,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SinkReading:
     """The numbers of one step, those that are known."""
 
     step: int
@@ -43,9 +43,9 @@ class Reading:
     values: Mapping[str, float]
     values_W: Mapping[str, Floats] = field(default_factory=dict)
 
-    def followed_by(self, later: Reading) -> Reading:
+    def followed_by(self, later: SinkReading) -> SinkReading:
         """One reading in the place of both: the later step, and of each number the newest."""
-        return Reading(later.step, later.time, {**self.values, **later.values}, {**self.values_W, **later.values_W})
+        return SinkReading(later.step, later.time, {**self.values, **later.values}, {**self.values_W, **later.values_W})
 
 
 class OpenSink(ABC):
@@ -55,7 +55,7 @@ class OpenSink(ABC):
     """Between two deliveries of readings. Findings are delivered at once."""
 
     @abstractmethod
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         """What has come since the last call, oldest first."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Sink(ABC):
             )
 
     @abstractmethod
-    def open(self, run: Run) -> OpenSink: ...
+    def open(self, run: SinkRun) -> OpenSink: ...
 
 
 def _is_there(package: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from unisono.records.finding import Finding
 from unisono.show.sinks.names import checked_style, slashed
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 from unisono.show.sinks.words import lines
 
 
@@ -35,7 +35,7 @@ class TensorBoard(Sink):
     def __post_init__(self) -> None:
         checked_style(self.names)
 
-    def open(self, run: Run) -> OpenSink:
+    def open(self, run: SinkRun) -> OpenSink:
         return _EventFile(Path(self.log_dir or run.directory / "tensorboard"), run.part, self.names)
 
 
@@ -54,7 +54,7 @@ class _EventFile(OpenSink):
         self._last_step = 0
         self._write([self._event_type(wall_time=time.time(), file_version="brain.Event:2")])
 
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         self._write([self._scalars(reading) for reading in readings])
         self._last_step = readings[-1].step
 
@@ -66,7 +66,7 @@ class _EventFile(OpenSink):
     def close(self, verdict: str) -> None:
         self._write([self._text("verdict", self._last_step, verdict)])
 
-    def _scalars(self, reading: Reading) -> Any:
+    def _scalars(self, reading: SinkReading) -> Any:
         values = [
             self._summary_type.Value(tag=self._names[name], simple_value=value)
             for name, value in reading.values.items()

@@ -10,7 +10,7 @@ from typing import Any
 from unisono.common.errors import UserError
 from unisono.records.finding import Finding
 from unisono.show.sinks.names import MANUALS, STEP, checked_style, slashed
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 from unisono.show.sinks.words import headline, lines, sentence
 
 LEVELS = {"info": "INFO", "warning": "WARN", "critical": "ERROR"}
@@ -33,17 +33,17 @@ class WandB(Sink):
     def __post_init__(self) -> None:
         checked_style(self.names)
 
-    def open(self, run: Run) -> OpenSink:
-        return _ActiveRun(run.part, self.names)
+    def open(self, run: SinkRun) -> OpenSink:
+        return _WandBRun(run.part, self.names)
 
 
-class _ActiveRun(OpenSink):
+class _WandBRun(OpenSink):
     def __init__(self, part: str, style: str) -> None:
         self._names, self._style = slashed(part, style), style
         self._home = self._names[STEP].removesuffix(STEP)
         self._prepared: Any = None
 
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         run = self._active()
         if run is not None:
             newest = readings[-1]

@@ -19,7 +19,7 @@ from unisono.common.errors import UserError
 from unisono.common.terminal import plain
 from unisono.records.finding import SEVERITIES, Finding
 from unisono.show.analysis.checkup import strict
-from unisono.show.sinks.sink import OpenSink, Reading, Run, Sink
+from unisono.show.sinks.sink import OpenSink, Sink, SinkReading, SinkRun
 from unisono.show.sinks.words import circumstances, headline
 
 TIMEOUT = 2.0
@@ -50,7 +50,7 @@ class Webhook(Sink):
                 "Found something else. Write: webhook:url=https://example.org/hook"
             )
 
-    def open(self, run: Run) -> OpenSink:
+    def open(self, run: SinkRun) -> OpenSink:
         return _Poster(self.url, self.least, run.name)
 
 
@@ -59,7 +59,7 @@ class _Poster(OpenSink):
         self._url, self._least, self._run = url, least, run
         self._host = urlsplit(url).hostname
 
-    def metrics(self, readings: Sequence[Reading]) -> None:
+    def metrics(self, readings: Sequence[SinkReading]) -> None:
         """Nobody is paged about a number."""
 
     def finding(self, finding: Finding) -> None:

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 from unisono.common.terminal import lines_of, plain
 from unisono.show.analysis.checkup import count
 from unisono.show.analysis.comparison import NAMES, Comparison
-from unisono.show.analysis.finding_changes import AGAIN, GONE, MILDER, MOVED, NEW, SEEN_NOW, STILL, UNTOLD, Change
+from unisono.show.analysis.finding_changes import (
+    AGAIN,
+    GONE,
+    MILDER,
+    MOVED,
+    NEW,
+    SEEN_NOW,
+    STILL,
+    UNTOLD,
+    FindingChange,
+)
 from unisono.show.analysis.run_settings import Setting
 from unisono.show.text.findings import INDENT, Paint, asides, headline, likely, painter
 from unisono.show.text.scaling_text import lost_as_text
@@ -61,14 +71,14 @@ def _runs(comparison: Comparison, width: int) -> list[str]:
     return lines
 
 
-def _findings(changes: Sequence[Change], width: int, paint: Paint) -> Iterable[list[str]]:
+def _findings(changes: Sequence[FindingChange], width: int, paint: Paint) -> Iterable[list[str]]:
     for heading, statuses in HEADINGS.items():
         group = [change for change in changes if change.status in statuses]
         if group:
             yield [paint(heading, "label"), *(line for change in group for line in _finding(change, width, paint))]
 
 
-def _finding(change: Change, width: int, paint: Paint) -> list[str]:
+def _finding(change: FindingChange, width: int, paint: Paint) -> list[str]:
     remarks = list(change.remarks)
     if change.checked_steps is not None:
         remarks.append(f"checked over {count(change.checked_steps, 'step')} of the second run")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unisono.show.analysis.checkup import Checkup, count
-from unisono.show.analysis.finding_changes import AGAIN, GONE, MILDER, MOVED, NEW, SEEN_NOW, STILL, UNTOLD, Change
+from unisono.show.analysis.finding_changes import (
+    AGAIN,
+    GONE,
+    MILDER,
+    MOVED,
+    NEW,
+    SEEN_NOW,
+    STILL,
+    UNTOLD,
+    FindingChange,
+)
 from unisono.show.text.findings import spoken_ranks, spoken_steps
 
 PREFIXES = {
@@ -18,7 +28,7 @@ PREFIXES = {
 REASONS_SHOWN = 2
 
 
-def verdict(changes: Sequence[Change], first: Checkup, second: Checkup) -> tuple[str, str]:
+def verdict(changes: Sequence[FindingChange], first: Checkup, second: Checkup) -> tuple[str, str]:
     """The word is `healthy` or one of `PREFIXES`."""
     if all(change.status in (NEW, SEEN_NOW) for change in changes):
         return _without_a_fault_before(changes, first, second)
@@ -31,7 +41,7 @@ def verdict(changes: Sequence[Change], first: Checkup, second: Checkup) -> tuple
     return word, prefix + ", ".join(good) + (", but " if good and bad else "") + "; ".join(bad)
 
 
-def _word(changes: Sequence[Change]) -> str:
+def _word(changes: Sequence[FindingChange]) -> str:
     if _of(changes, STILL, MOVED):
         return "partly-fixed" if _of(changes, GONE, MILDER) else "not-fixed"
     if _of(changes, UNTOLD):
@@ -41,7 +51,7 @@ def _word(changes: Sequence[Change]) -> str:
     return "new-fault" if _open(_of(changes, NEW, SEEN_NOW)) else "fixed"
 
 
-def _without_a_fault_before(changes: Sequence[Change], first: Checkup, second: Checkup) -> tuple[str, str]:
+def _without_a_fault_before(changes: Sequence[FindingChange], first: Checkup, second: Checkup) -> tuple[str, str]:
     if _open(changes):
         return "new-fault", ("worse: " if _open(_of(changes, NEW)) else "") + "; ".join(_arrived(changes))
     passed = [{code for code, state in run.checks.items() if state == "passed"} for run in (first, second)]
@@ -52,7 +62,7 @@ def _without_a_fault_before(changes: Sequence[Change], first: Checkup, second: C
     return "healthy", "; ".join([text, *_arrived(changes)])
 
 
-def _gone(changes: Sequence[Change], is_all: bool) -> list[str]:
+def _gone(changes: Sequence[FindingChange], is_all: bool) -> list[str]:
     gone = _of(changes, GONE)
     if not gone:
         return []
@@ -63,7 +73,7 @@ def _gone(changes: Sequence[Change], is_all: bool) -> list[str]:
     return [words + (f", checked over {count(checked, 'step')}" if is_all else "")]
 
 
-def _remaining(changes: Sequence[Change]) -> list[str]:
+def _remaining(changes: Sequence[FindingChange]) -> list[str]:
     still, moved = _of(changes, STILL), _of(changes, MOVED)
     told = [_is(still, "still there") + _since(still)] if still else []
     for change in moved:
@@ -72,17 +82,17 @@ def _remaining(changes: Sequence[Change]) -> list[str]:
     return told
 
 
-def _returned(changes: Sequence[Change]) -> list[str]:
+def _returned(changes: Sequence[FindingChange]) -> list[str]:
     return [f"{change.code} came again ({spoken_steps(change.newest)})" for change in _of(changes, AGAIN)]
 
 
-def _untold(changes: Sequence[Change]) -> list[str]:
+def _untold(changes: Sequence[FindingChange]) -> list[str]:
     reasons = [reason for change in _of(changes, UNTOLD) for reason in change.remarks]
     more = len(reasons) - REASONS_SHOWN
     return reasons[:REASONS_SHOWN] + ([f"and so for {count(more, 'more finding')}"] if more > 0 else [])
 
 
-def _arrived(changes: Sequence[Change]) -> list[str]:
+def _arrived(changes: Sequence[FindingChange]) -> list[str]:
     new, seen = _open(_of(changes, NEW)), _open(_of(changes, SEEN_NOW))
     over = [change for change in _of(changes, NEW, SEEN_NOW) if change.newest.state == "resolved"]
     told = [_is(new, "new") + _since(new)] if new else []
@@ -90,29 +100,29 @@ def _arrived(changes: Sequence[Change]) -> list[str]:
     return told + [f"{change.code} came up ({spoken_steps(change.newest)})" for change in over]
 
 
-def _since(changes: Sequence[Change]) -> str:
+def _since(changes: Sequence[FindingChange]) -> str:
     """Of one alone; empty where the second run has it as a symptom only."""
     found = changes[0].second if len(changes) == 1 else None
     return f", {spoken_steps(found)}" if found is not None else ""
 
 
-def _of(changes: Sequence[Change], *statuses: str) -> list[Change]:
+def _of(changes: Sequence[FindingChange], *statuses: str) -> list[FindingChange]:
     return [change for change in changes if change.status in statuses]
 
 
-def _open(changes: Sequence[Change]) -> list[Change]:
+def _open(changes: Sequence[FindingChange]) -> list[FindingChange]:
     return [change for change in changes if change.newest.state == "open"]
 
 
-def _is(changes: Sequence[Change], what: str) -> str:
+def _is(changes: Sequence[FindingChange], what: str) -> str:
     return f"{_named(changes)} {'is' if len(changes) == 1 else 'are'} {what}"
 
 
-def _has(changes: Sequence[Change], what: str) -> str:
+def _has(changes: Sequence[FindingChange], what: str) -> str:
     return f"{_named(changes)} {'has' if len(changes) == 1 else 'have'} {what}"
 
 
-def _named(changes: Sequence[Change]) -> str:
+def _named(changes: Sequence[FindingChange]) -> str:
     """`UN101`, `UN101 and UN301`, `UN101, UN103 and UN301`."""
     codes = [change.code for change in changes]
     return " and ".join(filter(None, [", ".join(codes[:-1]), codes[-1]]))

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from unisono.records import StepRecord
-from unisono.records.decision_text import Deeds
+from unisono.records.decision_text import DecisionCounts
 from unisono.show.analysis.series import Series, sparkline
-from unisono.show.analysis.steering_summary import Steering
+from unisono.show.analysis.steering_summary import SteeringSummary
 
 NAME_WIDTH = 26
 
@@ -22,7 +22,7 @@ class Summary:
         """
         self.workers = workers
         self.ranks = ranks or range(workers)
-        self.steering, self.deeds = Steering(), Deeds()
+        self.steering, self.deeds = SteeringSummary(), DecisionCounts()
         self.guarded = False
         self.steps = 0
         self.heard = 0

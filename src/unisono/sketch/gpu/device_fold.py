@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unisono.sketch.gpu.launching import (
-    Choices,
+    KernelChoices,
     Launch,
     gather_sketch,
     gather_squares,
@@ -24,7 +24,7 @@ from unisono.sketch.gpu.launching import (
     tiles_of,
     to_device,
 )
-from unisono.sketch.gpu.layout import Run, lay_out, runs_of, slots_wanted
+from unisono.sketch.gpu.layout import RowRun, lay_out, runs_of, slots_wanted
 from unisono.sketch.hashing import parameter_key
 
 MOST_LAUNCHES = 256
@@ -44,7 +44,7 @@ class DeviceFold:
         self._length, self._device = length, device
         self._elements_P = list(elements)
         self._key_P = [parameter_key(name) for name in names]
-        self._runs_P: list[list[Run]] = []
+        self._runs_P: list[list[RowRun]] = []
         place = 0
         for index, (count, key, group) in enumerate(zip(elements, self._key_P, group_of, strict=True)):
             self._runs_P.append(runs_of(index, count, key, group, length, place))
@@ -58,7 +58,7 @@ class DeviceFold:
         self.reseed(0)
 
     def reseed(self, seed: int) -> None:
-        self._choices = Choices(seed, self._length, self._device)
+        self._choices = KernelChoices(seed, self._length, self._device)
 
     def begin(self) -> None:
         self._region.zero_()

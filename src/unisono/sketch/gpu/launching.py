@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unisono.sketch.gpu.layout import Layout
+from unisono.sketch.gpu.layout import LaunchLayout
 from unisono.sketch.hashing import LANES, sign_words, slice_rotations
 from unisono.sketch.native import switched_off
 
@@ -86,7 +86,7 @@ def region_of(slots: int, length: int) -> int:
     return slots * tiles_of(length) * (tile_of(length) + LANES)
 
 
-class Choices:
+class KernelChoices:
     """What a seed decides, as the kernels need it."""
 
     def __init__(self, seed: int, length: int, device: torch.device) -> None:
@@ -99,7 +99,7 @@ class Launch:
     """Reads the same gradients again and again: their layout stays, and often their addresses do."""
 
     def __init__(
-        self, layout: Layout, elements: Sequence[int], keys: Sequence[int], length: int, device: torch.device
+        self, layout: LaunchLayout, elements: Sequence[int], keys: Sequence[int], length: int, device: torch.device
     ) -> None:
         self._length, self._device = length, device
         self._elements_P = to_device(elements, torch.int64, device)
@@ -113,7 +113,9 @@ class Launch:
         self._record_N2 = torch.empty(len(rows), 2, dtype=torch.int64, device=device)
         self._recorded: object = None
 
-    def read(self, gradients: Sequence[Tensor], choices: Choices, region: Tensor | None, square_RJ: Tensor) -> None:
+    def read(
+        self, gradients: Sequence[Tensor], choices: KernelChoices, region: Tensor | None, square_RJ: Tensor
+    ) -> None:
         """Adds sketches to `region`, unless there is none, and writes squared norms of runs.
 
         :param gradients: of one type, all aligned or none.
@@ -122,7 +124,9 @@ class Launch:
             self._record([gradient.data_ptr() for gradient in gradients], gradients[0].element_size(), choices.seed)
             self._fold(gradients, choices, region, square_RJ)
 
-    def _fold(self, gradients: Sequence[Tensor], choices: Choices, region: Tensor | None, square_RJ: Tensor) -> None:
+    def _fold(
+        self, gradients: Sequence[Tensor], choices: KernelChoices, region: Tensor | None, square_RJ: Tensor
+    ) -> None:
         from unisono.sketch.gpu import kernels
 
         kernels.fold[tiles_of(self._length), len(self._unit_U2)](

@@ -20,7 +20,7 @@ ROWS_OF_A_RUN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RowRun:
     group: int
     slice: int
     parameter: int
@@ -31,7 +31,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Layout:
+class LaunchLayout:
     row_N2: list[tuple[int, int]] = field(default_factory=list)
     """Gradient, and its row."""
 
@@ -45,20 +45,20 @@ class Layout:
     """First stretch, end of stretches."""
 
 
-def runs_of(parameter: int, elements: int, key: int, group: int, length: int, place: int) -> list[Run]:
-    found: list[Run] = []
+def runs_of(parameter: int, elements: int, key: int, group: int, length: int, place: int) -> list[RowRun]:
+    found: list[RowRun] = []
     rows = -(-elements // length)
     for piece in range(LANES):
         # As in plan.py: the slice of a row is (row + key) % 16.
         first = (piece - key) % LANES
         while first < rows:
             count = min(ROWS_OF_A_RUN, -(-(rows - first) // LANES))
-            found.append(Run(group, piece, parameter, first, count, place + len(found)))
+            found.append(RowRun(group, piece, parameter, first, count, place + len(found)))
             first += count * LANES
     return found
 
 
-def slots_wanted(runs: Sequence[Run], groups: int) -> list[int]:
+def slots_wanted(runs: Sequence[RowRun], groups: int) -> list[int]:
     """Of each group, where all runs are read in one launch."""
     wanted = [0] * groups
     for unit in _units(runs, [UNITS] * groups):
@@ -67,9 +67,9 @@ def slots_wanted(runs: Sequence[Run], groups: int) -> list[int]:
     return [max(1, count) for count in wanted]
 
 
-def lay_out(runs: Sequence[Run], slots_G: Sequence[int], position: dict[int, int]) -> Layout:
+def lay_out(runs: Sequence[RowRun], slots_G: Sequence[int], position: dict[int, int]) -> LaunchLayout:
     """:param position: of each parameter among the gradients of this launch."""
-    layout = Layout()
+    layout = LaunchLayout()
     used_G = [sum(slots_G[:group]) for group in range(len(slots_G))]
     for unit in _units(runs, slots_G):
         layout.unit_U2.append([len(layout.stretch_S4), 0])
@@ -86,17 +86,17 @@ def lay_out(runs: Sequence[Run], slots_G: Sequence[int], position: dict[int, int
     return layout
 
 
-def _append(layout: Layout, run: Run, position: int) -> None:
+def _append(layout: LaunchLayout, run: RowRun, position: int) -> None:
     begin = len(layout.row_N2)
     layout.row_N2 += [(position, run.first + LANES * number) for number in range(run.count)]
     layout.run_R3.append((begin, len(layout.row_N2), run.place))
     layout.stretch_S4[-1][2] = len(layout.run_R3)
 
 
-def _units(runs: Sequence[Run], slots_G: Sequence[int]) -> list[list[Run]]:
+def _units(runs: Sequence[RowRun], slots_G: Sequence[int]) -> list[list[RowRun]]:
     """As many rows each, unless that would take a group more slots than it has."""
     enough = sum(run.count for run in runs) / UNITS
-    units: list[list[Run]] = []
+    units: list[list[RowRun]] = []
     pieces_G = [0] * len(slots_G)
     rows, group = 0, -1
     for run in sorted(runs, key=lambda run: (run.group, run.slice, run.place)):

@@ -8,8 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from unisono.sketch.gpu.launching import Choices, Launch, available, is_aligned, readable, stream_on, tiles_of
-from unisono.sketch.gpu.layout import UNITS, Run, lay_out, runs_of
+from unisono.sketch.gpu.launching import KernelChoices, Launch, available, is_aligned, readable, stream_on, tiles_of
+from unisono.sketch.gpu.layout import UNITS, RowRun, lay_out, runs_of
 from unisono.sketch.length import LONGEST
 from unisono.sketch.norm import measure_norm
 
@@ -39,7 +39,7 @@ def _read(batch: Sequence[Tensor], device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=128)
 def _prepared(elements: tuple[int, ...], device: torch.device, stream: int) -> tuple[Launch, Tensor]:
-    runs: list[Run] = []
+    runs: list[RowRun] = []
     for index, count in enumerate(elements):
         runs += runs_of(index, count, 0, 0, LONGEST, len(runs))
     layout = lay_out(runs, [UNITS], {index: index for index in range(len(elements))})
@@ -48,5 +48,5 @@ def _prepared(elements: tuple[int, ...], device: torch.device, stream: int) -> t
 
 
 @lru_cache(maxsize=8)
-def _choices(device: torch.device, stream: int) -> Choices:
-    return Choices(0, LONGEST, device)
+def _choices(device: torch.device, stream: int) -> KernelChoices:
+    return KernelChoices(0, LONGEST, device)

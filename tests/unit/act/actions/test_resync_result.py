@@ -2,13 +2,13 @@
 
 import math
 
-from unisono.act.actions.resync_result import Overwritten, Resynced
+from unisono.act.actions.resync_result import Overwritten, ResyncResult
 
 RANKS = (4, 5, 6, 7, 8, 9)
 
 
 def sentence(*overwritten, left_alone=()):
-    return Resynced(0, 12, 3, overwritten, left_alone).sentence(RANKS)
+    return ResyncResult(0, 12, 3, overwritten, left_alone).sentence(RANKS)
 
 
 def test_ranks_amounts_and_the_optimizer_are_named():

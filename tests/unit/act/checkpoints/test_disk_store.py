@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from unisono.act.checkpoints import CheckpointError, DiskShelf, capture, files, find_healthy, put_back
+from unisono.act.checkpoints import CheckpointError, DiskStore, capture, files, find_healthy, put_back
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def shelves():
 
     def make(folder, rank=0, keep=2, quiet=2, world=1, attempt=1, **options):
         first = options.pop("replica_writer", True)
-        shelf = DiskShelf(folder, rank, first, "replica-0.pt", keep, quiet, world, attempt, **options)
+        shelf = DiskStore(folder, rank, first, "replica-0.pt", keep, quiet, world, attempt, **options)
         made.append(shelf)
         return shelf
 
@@ -221,7 +221,7 @@ def test_an_earlier_attempts_checkpoint_is_kept_until_there_are_enough_new_ones(
 
 
 def test_closing_waits_only_so_long(worker, tmp_path):
-    shelf = DiskShelf(tmp_path / "c", 0, True, "replica-0.pt", 2, 0, 1, 1)
+    shelf = DiskStore(tmp_path / "c", 0, True, "replica-0.pt", 2, 0, 1, 1)
     gate = threading.Event()
     shelf._writer.soon(gate.wait)
     began = time.perf_counter()
@@ -263,4 +263,4 @@ def test_a_forked_child_leaves_the_shelf_alone(shelves, tmp_path):
 
 def test_a_replica_needs_a_plain_name(tmp_path):
     with pytest.raises(ValueError, match=r"replica-<name>\.pt"):
-        DiskShelf(tmp_path, 0, True, "../replica-0.pt", 2, 0, 1, 1)
+        DiskStore(tmp_path, 0, True, "../replica-0.pt", 2, 0, 1, 1)

@@ -16,7 +16,7 @@ import torch
 
 from unisono.act.checkpoints import (
     CheckpointError,
-    DiskShelf,
+    DiskStore,
     capture,
     files,
     find_healthy,
@@ -39,7 +39,7 @@ def two_checkpoints(tmp_path_factory):
 
 
 def fill(folder, steps=(1, 2), rank=0, world=1, replica_writer=True, attempt=1, value=None):
-    shelf = DiskShelf(folder, rank, replica_writer, f"replica-{rank}.pt", 5, 0, world, attempt)
+    shelf = DiskStore(folder, rank, replica_writer, f"replica-{rank}.pt", 5, 0, world, attempt)
     for step in steps:
         shelf.keep(snapshot_of(step, step if value is None else value))
         assert shelf.wait(10)

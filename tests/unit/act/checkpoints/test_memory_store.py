@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from unisono.act.checkpoints import CheckpointError, MemoryShelf, OwnShelf, Snapshot, capture, put_back
+from unisono.act.checkpoints import CheckpointError, MemoryStore, Snapshot, UserStore, capture, put_back
 
 
 def test_a_worker_goes_back_to_the_newest_healthy_one(worker):
-    one, shelf = worker(), MemoryShelf(keep=2, quiet=2)
+    one, shelf = worker(), MemoryStore(keep=2, quiet=2)
     kept = {}
     for step in range(1, 8):
         one.train(1)
@@ -24,7 +24,7 @@ def test_a_worker_goes_back_to_the_newest_healthy_one(worker):
 
 
 def test_weights_that_are_not_finite_never_become_healthy(worker):
-    one, shelf = worker(), MemoryShelf(keep=2, quiet=1)
+    one, shelf = worker(), MemoryStore(keep=2, quiet=1)
     with torch.no_grad():
         next(one.model.parameters())[0, 0] = float("nan")
     shelf.keep(capture(one.subject, 1))
@@ -33,14 +33,14 @@ def test_weights_that_are_not_finite_never_become_healthy(worker):
 
 
 def test_only_healthy_ones_are_handed_out():
-    shelf = MemoryShelf(keep=2, quiet=5)
+    shelf = MemoryStore(keep=2, quiet=5)
     shelf.keep(Snapshot(1))
     with pytest.raises(CheckpointError, match="Found no such one of step 1; there is none"):
         shelf.fetch(1)
 
 
 def test_memory_is_bounded():
-    shelf = MemoryShelf(keep=3, quiet=1000)
+    shelf = MemoryStore(keep=3, quiet=1000)
     for step in range(100):
         shelf.keep(Snapshot(step))
         shelf.quiet(step)
@@ -51,7 +51,7 @@ def test_memory_is_bounded():
 
 def test_the_script_saves_and_loads_its_own():
     calls = []
-    shelf = OwnShelf(lambda step: calls.append(("save", step)), lambda step: calls.append(("load", step)), 2, 5)
+    shelf = UserStore(lambda step: calls.append(("save", step)), lambda step: calls.append(("load", step)), 2, 5)
     assert not shelf.captures
     shelf.keep(Snapshot(10))
     shelf.keep(Snapshot(20))
@@ -66,7 +66,7 @@ def test_a_script_that_cannot_save_has_no_checkpoint():
     def fail(step):
         raise OSError("disk full")
 
-    shelf = OwnShelf(fail, fail, 2, 0)
+    shelf = UserStore(fail, fail, 2, 0)
     with pytest.raises(CheckpointError, match=r"`save\(3\)` to raise OSError: disk full"):
         shelf.keep(Snapshot(3))
     shelf.quiet(9)

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from unisono.act.guard.spikes import LEAST, NEW_LEVEL, WINDOW, Recent
+from unisono.act.guard.spikes import LEAST, NEW_LEVEL, WINDOW, UsualValues
 
 
 def filled(values):
-    recent = Recent()
+    recent = UsualValues()
     for value in values:
         recent.accept(value)
     return recent

@@ -2,11 +2,11 @@ import math
 
 import pytest
 
-from unisono.act.steering.counts import Tally
+from unisono.act.steering.counts import SteeredMean
 
 
 def test_parts_count_by_their_size():
-    tally = Tally(2)
+    tally = SteeredMean(2)
     assert tally.empty
     tally.add(300, [0.5, 0.5], [0.2, 0.4])
     tally.add(100, [1.0, 0.0], [0.2, 1.2])
@@ -16,7 +16,7 @@ def test_parts_count_by_their_size():
 
 
 def test_a_part_in_which_nobody_counts_has_no_weights():
-    tally = Tally(2)
+    tally = SteeredMean(2)
     tally.add(10, [math.nan, math.nan], [math.nan, math.nan])
     assert tally.result().weight_W == (0.0, 0.0)
     assert all(map(math.isnan, tally.result().distance_W))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import unisono
-from unisono.act.steering.setup import Course, asked_course
+from unisono.act.steering.setup import SteeringOptions, asked_course
 from unisono.act.weightings.spec import VARIABLE
 from unisono.common.errors import UserError
 from unisono.weightings import AgreementFilter, Mean, Preconditioned, Windowed
@@ -23,7 +23,7 @@ REFUSED = [
 @pytest.mark.parametrize(("error", "words", "asked"), REFUSED)
 def test_what_cannot_be_is_refused(error, words, asked):
     with pytest.raises(error, match=words):
-        Course(**asked)
+        SteeringOptions(**asked)
 
 
 def test_without_a_weighting_there_is_no_course(monkeypatch):
@@ -34,8 +34,8 @@ def test_without_a_weighting_there_is_no_course(monkeypatch):
 def test_the_environment_asks_where_the_script_does_not(monkeypatch):
     monkeypatch.setenv(VARIABLE, "agreement:max_distance=0.9,gram=exact,scope=bucket")
     course = asked_course(None, "sketch", "model", False)
-    assert course == Course(AgreementFilter(0.9), "exact", "bucket")
-    assert asked_course(Mean(), "sketch", "model", True) == Course(Mean(), "sketch", "model", True)
+    assert course == SteeringOptions(AgreementFilter(0.9), "exact", "bucket")
+    assert asked_course(Mean(), "sketch", "model", True) == SteeringOptions(Mean(), "sketch", "model", True)
 
 
 def test_a_text_that_cannot_be_read_is_an_error_of_the_user(monkeypatch):

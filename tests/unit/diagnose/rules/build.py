@@ -1,6 +1,6 @@
 """Short words for records, and one rule at a time."""
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import (
     AttemptRecord,
     CoverageRecord,
@@ -87,7 +87,7 @@ def decision(action="skip", *ranks, at=5, reason="rank 2's loss is not finite", 
 
 def watch(rule_class, *records, world=4):
     """One rule that has seen these; an attempt comes first unless it is given."""
-    scene, rule = Scene(), rule_class()
+    scene, rule = RunState(), rule_class()
     for record in records if records and records[0].kind == "attempt" else (attempt(world), *records):
         scene.see(record)
         rule.see(record, scene)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import AttemptRecord, StepRecord, WorkerFacts
 
 
@@ -102,7 +102,7 @@ def find(rule_class, run, *before):
 
 
 def judge(rule_class, *records):
-    scene, rule = Scene(), rule_class()
+    scene, rule = RunState(), rule_class()
     for record in records:
         scene.see(record)
         rule.see(record, scene)

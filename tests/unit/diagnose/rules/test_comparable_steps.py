@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.diagnose.rules.shared.comparable_steps import Course
+from unisono.diagnose.rules.shared.comparable_steps import ComparableSteps
 from unit.diagnose.rules.build import step
 
 LOSSES = {"loss_W": (1.0, 1.0), "loss_mean": 1.0}
@@ -12,7 +12,7 @@ LOSSES = {"loss_W": (1.0, 1.0), "loss_mean": 1.0}
 
 def followed(*records):
     """(usable, broken, jumped) after each."""
-    course, seen = Course(), []
+    course, seen = ComparableSteps(), []
     for record in records:
         course.follow(record)
         assert course.turned == (course.broken or course.jumped)
@@ -73,7 +73,7 @@ def test_a_step_without_numbers_changes_nothing():
 
 @pytest.mark.parametrize(("rate", "turmoil"), [(0.2, 50), (0.12, 0), (0.01, 0)])
 def test_turmoil_follows_a_rate_that_jumps_upwards(rate, turmoil):
-    course, seen = Course(), []
+    course, seen = ComparableSteps(), []
     for number in range(100):
         course.follow(step(number, lr=0.1 if number < 10 else rate, **LOSSES))
         seen.append(course.turmoil)
@@ -81,7 +81,7 @@ def test_turmoil_follows_a_rate_that_jumps_upwards(rate, turmoil):
 
 
 def test_a_new_attempt_starts_calm():
-    course = Course()
+    course = ComparableSteps()
     for record in (*steps(2), *steps(1, lr=10.0)):
         course.follow(record)
     course.follow(replace(step(3, lr=10.0, **LOSSES), attempt=2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unisono.diagnose.rules import RULES
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unit.diagnose.rules.streams import Run, attempt
 
 STATISTICAL = {f"UN{n}" for n in (104, 105, 401, 402, 403, 405, 406, 407, 408, 409, 410, 411, 501, 503)}
@@ -63,11 +63,11 @@ def test_healthy_runs_are_quiet(event):
 
 
 def findings(run):
-    return [found for rule in rules_after(run) if (found := rule.finding(Scene()))]
+    return [found for rule in rules_after(run) if (found := rule.finding(RunState()))]
 
 
 def rules_after(run):
-    scene, rules = Scene(), [rule() for rule in RULES if rule.code in STATISTICAL]
+    scene, rules = RunState(), [rule() for rule in RULES if rule.code in STATISTICAL]
     for record in (attempt(run.workers), *run.records()):
         scene.see(record)
         for rule in rules:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unisono.diagnose.engine import diagnose
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un401_gradient_explosion import GradientExplosion
 from unit.diagnose.rules.streams import Run, attempt, causes, find, judge
 
@@ -140,7 +140,7 @@ def test_a_risen_loss_asks_for_closer_listening():
     run = Run(steps=700)
     run.loss[600:] *= 5
     run.heard[500:] = False
-    rule, scene, asked = GradientExplosion(), Scene(), []
+    rule, scene, asked = GradientExplosion(), RunState(), []
     for record in run.records():
         scene.see(record)
         rule.see(record, scene)

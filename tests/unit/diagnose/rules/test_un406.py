@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un406_consistency_drop import ConsistencyDrop
 from unisono.records import StepRecord
 from unit.diagnose.rules.streams import Run, causes, find
@@ -79,7 +79,7 @@ def test_resolves():
 
 def test_without_directions_there_is_nothing_to_check():
     rule = ConsistencyDrop()
-    rule.see(StepRecord(1, 0, 0.0), Scene())
+    rule.see(StepRecord(1, 0, 0.0), RunState())
     assert rule.checks == 0
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un411_norm_dispersion import NormDispersion
 from unit.diagnose.rules.streams import Run, find
 
@@ -38,7 +38,7 @@ def test_other_workers_after_a_restart():
 
 def test_what_lasts_is_told_now_and_then():
     run = apart(400)
-    rule, scene = NormDispersion(), Scene()
+    rule, scene = NormDispersion(), RunState()
     told = []
     for record in run.records():
         scene.see(record)

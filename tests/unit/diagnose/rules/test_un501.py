@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from unisono.diagnose.rules.shared import gradient_outliers as _gradients
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un501_outlier_worker import OutlierWorker
 from unisono.diagnose.statistics import median_of_others
 from unit.diagnose.rules.streams import Run, attempt, causes, find
@@ -145,7 +145,7 @@ def windows(run, cos_of_1):
 
 
 def found_in(records, workers=4):
-    scene, rule = Scene(), OutlierWorker()
+    scene, rule = RunState(), OutlierWorker()
     for record in (attempt(workers), *records):
         scene.see(record)
         rule.see(record, scene)

@@ -1,10 +1,10 @@
-from unisono.lab.bench.request import GPU_SIZES, Request, short, usual
+from unisono.lab.bench.request import GPU_SIZES, BenchRequest, short, usual
 
 
 def test_a_request_travels_as_one_line():
     request = short(usual("cuda", None, 4), None)
     assert "\n" not in request.as_line()
-    assert Request.from_line(request.as_line()) == request
+    assert BenchRequest.from_line(request.as_line()) == request
 
 
 def test_a_gpu_is_asked_for_more_and_has_one_worker():

@@ -7,7 +7,7 @@ from unisono.common.schedule import every
 from unisono.lab.bench.route_cost import PLAIN as PLAIN_ROUTE
 from unisono.lab.bench.route_cost import route_cost
 from unisono.lab.bench.step_cost import DEFAULT_SCHEDULE, EVERY_STEP, PLAIN, by_turns, step_cost
-from unisono.lab.bench.training import Block
+from unisono.lab.bench.training import TimedBlock
 
 
 class Told:
@@ -19,11 +19,11 @@ class Told:
     def block(self, options, steps):
         self.asked.append(options)
         if options is None:
-            return Block([100.0] * steps, [False] * steps, 1_000)
+            return TimedBlock([100.0] * steps, [False] * steps, 1_000)
         interval = options["schedule"].segments[0].interval
         heard = [step % interval == 0 for step in range(steps)]
         reading = self.reading_seconds if any(heard) else None
-        return Block([110.0 if one else 101.0 for one in heard], heard, 1_500, reading)
+        return TimedBlock([110.0 if one else 101.0 for one in heard], heard, 1_500, reading)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from unisono.listen import torch_patches as taps
-from unisono.listen.evidence.batch_tracker import MOST_EVALUATED, MOST_LEAVES, BatchWatch
+from unisono.listen.evidence.batch_tracker import MOST_EVALUATED, MOST_LEAVES, BatchTracker
 
 DATASET = TensorDataset(torch.arange(20.0).reshape(20, 1), torch.arange(20))
 
@@ -17,7 +17,7 @@ class Watch(taps.Listener):
     """The watch, connected as the witness connects it."""
 
     def __init__(self, due=True):
-        self.watch, self.due = BatchWatch(), due
+        self.watch, self.due = BatchTracker(), due
 
     def loaded(self, iterator, data, indices):
         self.watch.loaded(iterator, data, indices, self.due)

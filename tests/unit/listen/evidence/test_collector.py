@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from unisono.common.schedule import every
 from unisono.listen import torch_patches as taps
-from unisono.listen.evidence.collector import Witness, averager_alive
-from unisono.listen.evidence.weight_prints import Auditor
-from unisono.listen.listening_plan import Announcement, Plan
+from unisono.listen.evidence.collector import EvidenceCollector, averager_alive
+from unisono.listen.evidence.weight_prints import WeightPrints
+from unisono.listen.listening_plan import Announcement, ListeningPlan
 from unisono.listen.models.ddp import DDPWrapper
 
 CPU = torch.device("cpu")
@@ -46,10 +46,10 @@ class Job:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.wrapper = DDPWrapper(self.model)
         names, parameters = zip(*self.wrapper.named_parameters(), strict=True)
-        self.plan = plan or Plan(every(1))
+        self.plan = plan or ListeningPlan(every(1))
         self.complaints = []
-        auditor = Auditor(names, parameters)
-        self.witness = Witness(
+        auditor = WeightPrints(names, parameters)
+        self.witness = EvidenceCollector(
             self.wrapper, auditor, CPU, self.plan, self.complaints.append, self.wrapper.facts, loader
         )
         self.step = 0
@@ -126,7 +126,7 @@ def test_gradients_that_change_between_backward_and_step_show(start):
 
 
 def test_a_step_that_is_not_due_costs_little(start):
-    job = start(plan=Plan(every(100)))
+    job = start(plan=ListeningPlan(every(100)))
     job.train(next(iter(batches())))
     statement = job.train(next(iter(batches())))
     assert statement.parts == 0
@@ -218,7 +218,7 @@ def test_buffers_are_compared_where_nobody_shares_them(start):
 
 
 def test_a_detail_is_taken_when_it_was_asked_for(start):
-    plan = Plan(every(1))
+    plan = ListeningPlan(every(1))
     plan.apply(Announcement(start=1, detail=True))
     job = start(plan=plan)
     first, second, third, *_ = (job.train(batch) for batch in batches())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from unisono.listen.evidence.optimizer_coverage import LOOKED_AFTER, MOST_NAMED, Optimised, describe
+from unisono.listen.evidence.optimizer_coverage import LOOKED_AFTER, MOST_NAMED, OptimizerCoverage, describe
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def model():
 
 @pytest.fixture
 def optimised(model):
-    return Optimised(list(model.named_parameters()))
+    return OptimizerCoverage(list(model.named_parameters()))
 
 
 def train(optimised, model, optimizer, steps=LOOKED_AFTER):
@@ -47,7 +47,7 @@ def test_what_no_optimizer_holds_and_what_no_gradient_reaches(optimised, model):
 
 def test_a_healthy_model_has_nothing_to_name(model):
     del model["idle"]
-    optimised = Optimised(list(model.named_parameters()))
+    optimised = OptimizerCoverage(list(model.named_parameters()))
     told = train(optimised, model, torch.optim.SGD(model.parameters()))
     assert told[-1] == {"parameters": {"trainable": "2"}}
 
@@ -86,7 +86,7 @@ def test_without_any_optimizer_nothing_is_said(optimised):
 def test_long_lists_are_cut_short():
     named = [(f"p{number}", nn.Parameter(torch.ones(1))) for number in range(MOST_NAMED + 5)]
     other = nn.Parameter(torch.ones(1))
-    optimised = Optimised([*named, ("other", other)])
+    optimised = OptimizerCoverage([*named, ("other", other)])
     optimizer = torch.optim.SGD([other])
     told = {}
     for _ in range(LOOKED_AFTER):

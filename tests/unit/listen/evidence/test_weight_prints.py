@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from unisono.listen.evidence.weight_prints import PARTS, Auditor, _even_parts, is_sharded, learning_rate, numbers_of
+from unisono.listen.evidence.weight_prints import (
+    PARTS,
+    WeightPrints,
+    _even_parts,
+    is_sharded,
+    learning_rate,
+    numbers_of,
+)
 
 
 @pytest.fixture
@@ -18,7 +25,7 @@ def model():
 @pytest.fixture
 def auditor(model):
     names, parameters = zip(*model.named_parameters(), strict=True)
-    return Auditor(names, parameters)
+    return WeightPrints(names, parameters)
 
 
 def everything(auditor, optimizer):
@@ -67,7 +74,7 @@ def test_the_squared_norm_is_that_of_the_compared_part(model, auditor):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
 def test_other_types_are_heard(dtype):
     parameter = nn.Parameter(torch.ones(3, dtype=dtype))
-    prints, square = Auditor(["p"], [parameter]).weights(0, 1)
+    prints, square = WeightPrints(["p"], [parameter]).weights(0, 1)
     assert list(prints) == ["p"]
     assert square == 3.0
 

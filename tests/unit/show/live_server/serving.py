@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from unisono.records import AttemptRecord, EndRecord, RunRecord, StepRecord, WorkerFacts, to_line
-from unisono.show.live_server import Followers, PageServer, Shelf, Site
+from unisono.show.live_server import Followers, PageServer, RunIndex, Site
 
 PATIENCE = 20.0
 
@@ -88,7 +88,7 @@ def parsed(answer):
 @contextlib.contextmanager
 def serving(place, make_view=Counting, static=()):
     complaints = []
-    site = Site(Shelf(place), Followers(make_view, complaints.append), shell, dict(static))
+    site = Site(RunIndex(place), Followers(make_view, complaints.append), shell, dict(static))
     with PageServer(0, site, complaints.append) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -8,8 +8,8 @@ import pytest
 from unisono.common.errors import RunFileError
 from unisono.records import StepRecord
 from unisono.show.live_server import run_index as shelf_module
-from unisono.show.live_server.run_headers import Covers
-from unisono.show.live_server.run_index import Shelf
+from unisono.show.live_server.run_headers import RunHeaders
+from unisono.show.live_server.run_index import RunIndex
 from unisono.show.live_server.run_status import condition
 from unit.show.live_server.serving import end, lines, start, step, write_run
 
@@ -27,29 +27,29 @@ def test_newest_first_and_the_link_to_the_latest_is_no_second_run(tmp_path):
     for number, name in enumerate(["b", "c", "a"]):
         write_run(tmp_path / name, started=1e9 + number)
     (tmp_path / "latest").symlink_to("c", target_is_directory=True)
-    assert names(Shelf(tmp_path)) == ["a", "c", "b"]
+    assert names(RunIndex(tmp_path)) == ["a", "c", "b"]
 
 
 def test_a_run_is_its_directory_or_its_file_and_has_one_id(tmp_path):
     file = write_run(tmp_path / "run")
     (tmp_path / "latest").symlink_to("run")
-    by_directory, by_file, by_link = Shelf(tmp_path / "run"), Shelf(file), Shelf(tmp_path / "latest")
+    by_directory, by_file, by_link = RunIndex(tmp_path / "run"), RunIndex(file), RunIndex(tmp_path / "latest")
     assert by_directory.only() == by_file.only() == by_link.only()
     assert by_directory.only().name == "run"
-    assert Shelf(tmp_path).only() is None
-    assert Shelf(tmp_path).find(by_file.only().id).path == file
+    assert RunIndex(tmp_path).only() is None
+    assert RunIndex(tmp_path).find(by_file.only().id).path == file
 
 
 def test_further_models_of_a_run_are_listed_too(tmp_path):
     for name in ("job", "job/model-2", "job/ranks-4-7", "job/ranks-4-7/model-2"):
         write_run(tmp_path / name)
-    assert sorted(names(Shelf(tmp_path))) == ["job", "job/model-2", "job/ranks-4-7", "job/ranks-4-7/model-2"]
-    assert sorted(names(Shelf(tmp_path / "job"))) == ["job", "model-2", "ranks-4-7", "ranks-4-7/model-2"]
-    assert Shelf(tmp_path / "job").only() is None
+    assert sorted(names(RunIndex(tmp_path))) == ["job", "job/model-2", "job/ranks-4-7", "job/ranks-4-7/model-2"]
+    assert sorted(names(RunIndex(tmp_path / "job"))) == ["job", "model-2", "ranks-4-7", "ranks-4-7/model-2"]
+    assert RunIndex(tmp_path / "job").only() is None
 
 
 def test_runs_appear_and_disappear_but_stay_known(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = RunIndex(tmp_path)
     assert names(shelf) == []
     file = write_run(tmp_path / "run")
     (entry,) = shelf.entries()
@@ -59,7 +59,7 @@ def test_runs_appear_and_disappear_but_stay_known(tmp_path):
 
 
 def test_a_folder_can_become_a_run(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = RunIndex(tmp_path)
     assert shelf.only() is None
     write_run(tmp_path)
     assert shelf.only().name == tmp_path.name
@@ -78,26 +78,26 @@ def test_odd_things_in_the_folder_are_passed_over(tmp_path):
     os.mkfifo(tmp_path / "pipe/run.jsonl")
     (tmp_path / "folder/run.jsonl").mkdir()
     (tmp_path / "circle/run.jsonl").symlink_to("run.jsonl")
-    assert names(Shelf(tmp_path)) == ["good"]
+    assert names(RunIndex(tmp_path)) == ["good"]
 
 
 def test_a_run_elsewhere_is_found_through_a_link(tmp_path):
     write_run(tmp_path / "other disk/run")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/linked").symlink_to(tmp_path / "other disk/run")
-    assert names(Shelf(tmp_path / "runs")) == ["run"]
+    assert names(RunIndex(tmp_path / "runs")) == ["run"]
 
 
 def test_a_name_that_is_no_text_is_shown_as_far_as_it_is(tmp_path):
     write_run(tmp_path / os.fsdecode(b"run-\xff\xfe"))
-    assert names(Shelf(tmp_path)) == ["run-"]
+    assert names(RunIndex(tmp_path)) == ["run-"]
 
 
 def test_no_more_than_so_many_folders_are_entered(tmp_path, monkeypatch):
     monkeypatch.setattr(shelf_module, "MOST_FOLDERS", 4)
     for number in range(10):
         write_run(tmp_path / str(number))
-    assert len(names(Shelf(tmp_path))) == 3
+    assert len(names(RunIndex(tmp_path))) == 3
 
 
 @pytest.mark.parametrize("place", ["", "missing", "missing/run.jsonl", "a\0b", "x" * 5000, "pipe", "/dev/null"])
@@ -105,17 +105,17 @@ def test_a_place_that_is_nothing_is_an_error(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     with pytest.raises(RunFileError):
-        Shelf(place)
+        RunIndex(place)
 
 
 def test_an_unknown_id_finds_nothing(tmp_path):
     write_run(tmp_path / "run")
-    assert [Shelf(tmp_path).find(run_id) for run_id in ("", "run", "../run", "0" * 12)] == [None] * 4
+    assert [RunIndex(tmp_path).find(run_id) for run_id in ("", "run", "../run", "0" * 12)] == [None] * 4
 
 
 def test_a_look_holds_for_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(shelf_module, "FRESH_SECONDS", 60.0)
-    shelf = Shelf(tmp_path)
+    shelf = RunIndex(tmp_path)
     assert names(shelf) == []
     write_run(tmp_path / "run")
     assert names(shelf) == []
@@ -123,7 +123,7 @@ def test_a_look_holds_for_a_while(tmp_path, monkeypatch):
 
 def cover(tmp_path, content):
     (tmp_path / "run.jsonl").write_bytes(content)
-    found = Covers().of(tmp_path / "run.jsonl")
+    found = RunHeaders().of(tmp_path / "run.jsonl")
     return found.step, found.ended
 
 
@@ -148,7 +148,7 @@ def test_the_last_lines_tell_how_far_a_run_is(tmp_path, content, expected):
 
 
 def test_a_cover_is_read_again_when_the_file_has_changed(tmp_path):
-    file, covers = write_run(tmp_path, steps=3), Covers()
+    file, covers = write_run(tmp_path, steps=3), RunHeaders()
     assert covers.of(file) is covers.of(file)
     assert covers.of(file).step == 2
     with file.open("ab") as more:

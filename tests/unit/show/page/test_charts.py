@@ -19,13 +19,13 @@ from unisono.show.page.charts.overlay import Overlay
 from unisono.show.page.charts.snapshot_maps import chosen, layer_names
 from unisono.show.page.drawing import Drawing
 from unisono.show.page.lines import Line
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 
 CHARTS = {chart.name: chart for chart in ALL}
 
 
 def told(*records):
-    story = Story()
+    story = PageModel()
     for record in records:
         story.see(record)
     return story

@@ -10,13 +10,13 @@ import invented_runs as invented
 pytest.importorskip("bokeh")
 
 from unisono.show.page.findings_section import headlines, verdict
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 
 SAME = {"same_content_W": (0, 0, 0, 3), "same_indices_W": (0, 0, 0, 3), "compared": 4, "indexed": 4, "fresh": True}
 
 
 def cards(*records):
-    story = Story()
+    story = PageModel()
     for record in (invented.header(), invented.attempt(4), *records):
         story.see(record)
     found = re.findall(r'class="name">(.*?)</p><p class="large">(.*?)</p><p>(.*?)</p>', headlines(story))

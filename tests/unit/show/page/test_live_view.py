@@ -10,12 +10,12 @@ pytest.importorskip("bokeh")
 
 from unisono.show.page import drawing
 from unisono.show.page import live_view as view_module
-from unisono.show.page.live_view import View, shell, static_files
+from unisono.show.page.live_view import LiveView, shell, static_files
 
 
 @pytest.fixture
 def view():
-    found = View()
+    found = LiveView()
     for record in (invented.header("followed"), invented.attempt(4), *invented.steps(4, 60)):
         found.see(record)
     return found
@@ -61,7 +61,7 @@ def test_a_finding_brings_its_lane(view):
 
 
 def test_before_anything_is_written_there_is_a_page():
-    json.dumps(View().state(""), allow_nan=False)
+    json.dumps(LiveView().state(""), allow_nan=False)
 
 
 def test_the_shell_loads_only_what_the_server_has():

@@ -11,12 +11,12 @@ import invented_runs as invented
 pytest.importorskip("bokeh")
 
 from unisono.show.page.page_file import render
-from unisono.show.page.page_model import read_story
+from unisono.show.page.page_model import read_page_model
 
 
 def page(folder, *records, **options):
     run = invented.write(folder, *records) if records else invented.run(folder, **options)
-    return render(read_story(run))
+    return render(read_page_model(run))
 
 
 def drawn(html):

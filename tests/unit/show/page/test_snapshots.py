@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from unisono.records import StepRecord
-from unisono.show.page.snapshots import MOST, MOST_CELLS, Snapshots, nearest
+from unisono.show.page.snapshots import MOST, MOST_CELLS, MatrixSnapshots, nearest
 
 
 def matrices(step, attempt=1, workers=2):
@@ -13,7 +13,7 @@ def matrices(step, attempt=1, workers=2):
 
 
 def seen(*records):
-    snapshots = Snapshots()
+    snapshots = MatrixSnapshots()
     for record in records:
         snapshots.see(record)
     return snapshots.all()

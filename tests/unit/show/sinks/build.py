@@ -5,7 +5,7 @@ import sys
 from unisono.records import StepRecord
 from unisono.records.finding import Cause, Finding
 from unisono.show.sinks.names import reading_of
-from unisono.show.sinks.sink import Run
+from unisono.show.sinks.sink import SinkRun
 
 
 def finding(code="UN101", severity="critical", **changes):
@@ -48,7 +48,7 @@ def reading(step=0, **fields):
 
 
 def run(directory, name="train", part="", ranks=(0, 1)):
-    return Run(name, directory, part, ranks)
+    return SinkRun(name, directory, part, ranks)
 
 
 def without(package, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from unisono.common.errors import UserError
 from unisono.records import StepRecord
 from unisono.show.sinks.names import METRICS, METRICS_W, dotted, prometheus_name, reading_of, slashed
-from unisono.show.sinks.sink import Run
+from unisono.show.sinks.sink import SinkRun
 from unisono.sinks import MLflow, TensorBoard, WandB
 from unit.show.sinks.build import record
 
@@ -80,7 +80,7 @@ def test_merged_readings_keep_the_newest_of_each_number():
     ],
 )
 def test_a_run_is_named_after_its_directory(directory, part, name):
-    assert Run.of(Path(directory), part, [0]).name == name
+    assert SinkRun.of(Path(directory), part, [0]).name == name
 
 
 @pytest.mark.parametrize("sink", [TensorBoard, WandB, MLflow])

@@ -8,7 +8,7 @@ from unisono.diagnose.rules.shared.log_values import logs
 from unisono.records import StepRecord
 
 
-class Course:
+class ComparableSteps:
     SHORT = 0.7
     SLOWLY = 10
     CLOSE = 0.01

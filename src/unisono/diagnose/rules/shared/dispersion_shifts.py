@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from unisono.diagnose.rules.shared.recent_values import Recent
+from unisono.diagnose.rules.shared.recent_values import RecentValues
 from unisono.diagnose.statistics import Blocks, median
 from unisono.records import StepRecord
 
@@ -30,7 +30,7 @@ class Jump:
     """
 
     def __init__(self) -> None:
-        self._past = Recent(PAST)
+        self._past = RecentValues(PAST)
         self._waiting: deque[float] = deque(maxlen=IN_A_ROW)
         self._lasted = 0
         self.ready = False

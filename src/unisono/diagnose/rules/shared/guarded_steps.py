@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import DecisionRecord
 from unisono.records.decision_text import deed, ranks_of
 
 
 def tell_what_was_kept_away(
-    rule: Rule, record: DecisionRecord, scene: Scene, measure: str, causes: Mapping[str, float]
+    rule: Rule, record: DecisionRecord, scene: RunState, measure: str, causes: Mapping[str, float]
 ) -> None:
     """:param measure: The evidence by which the guard judged."""
     if measure not in record.evidence or record.dry:

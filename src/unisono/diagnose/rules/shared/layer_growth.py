@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.statistics import median
 from unisono.records import Floats
 
@@ -22,7 +22,7 @@ def growth(norm_G: Floats, past_TG: Sequence[Floats]) -> list[float | None]:
     return found
 
 
-def told(ratio_G: Sequence[float | None], scene: Scene) -> str | None:
+def told(ratio_G: Sequence[float | None], scene: RunState) -> str | None:
     """`most in head (x52), least in embedding (x3.1)`."""
     known = sorted((ratio, group) for group, ratio in enumerate(ratio_G) if ratio is not None)
     if len(known) < 2:
@@ -33,6 +33,6 @@ def told(ratio_G: Sequence[float | None], scene: Scene) -> str | None:
     return f"most in {name(highest, scene)} (x{most:.3g}), least in {name(lowest, scene)} (x{least:.3g})"
 
 
-def name(group: int, scene: Scene) -> str:
+def name(group: int, scene: RunState) -> str:
     names = scene.attempt.groups if scene.attempt is not None else ()
     return names[group] if group < len(names) else f"layer group {group}"

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.statistics import median, median_of_others, scatter
 from unisono.records import FloatRows, Floats, StepRecord
 
@@ -31,7 +31,7 @@ class Place:
     least_ratio: float
     even: bool
 
-    def told(self, scene: Scene) -> str:
+    def told(self, scene: RunState) -> str:
         if self.even:
             return f"in all layers alike (x{self.ratio:.3g})"
         names = scene.attempt.groups if scene.attempt is not None else ()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from unisono.diagnose.statistics import median
 
 
-class Recent:
+class RecentValues:
     """The last `size` numbers. Their median may be as old as a sixth of them."""
 
     def __init__(self, size: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from unisono.diagnose.rules.shared.run_state import Scene, minority, spoken
+from unisono.diagnose.rules.shared.run_state import RunState, minority, spoken
 from unisono.records.finding import SEVERITIES, Cause, Finding
 
 Number = float | int | str
@@ -98,7 +98,7 @@ class Rule:
     def title(cls) -> str:
         return (cls.__doc__ or cls.slug).strip()
 
-    def see(self, record: Any, scene: Scene) -> None:
+    def see(self, record: Any, scene: RunState) -> None:
         if record.kind == "attempt":
             self.not_before = None
         look = getattr(self, "on_" + record.kind, None)
@@ -108,7 +108,7 @@ class Rule:
     def report(
         self,
         step: int,
-        scene: Scene,
+        scene: RunState,
         *,
         why: str,
         causes: Mapping[str, float],
@@ -161,7 +161,7 @@ class Rule:
         if self.case is not None:
             self.case.severity, self.case.whys, self.case.cleared = "info", {"": why}, self.cleared_after
 
-    def finding(self, scene: Scene) -> Finding | None:
+    def finding(self, scene: RunState) -> Finding | None:
         case = self.case
         if case is None:
             return None

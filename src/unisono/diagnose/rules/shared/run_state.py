@@ -6,25 +6,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.diagnose.rules.shared.comparable_steps import Course
+from unisono.diagnose.rules.shared.comparable_steps import ComparableSteps
 from unisono.records import AttemptRecord, FactsRecord
-from unisono.records.decision_text import Deeds
+from unisono.records.decision_text import DecisionCounts
 
 MOST_LOADERS = 32
 
 
-class Scene:
+class RunState:
     def __init__(self) -> None:
         self.attempt: AttemptRecord | None = None
         self.step = -1
         """The newest step."""
 
         self.steps = 0
-        self.course = Course()
+        self.course = ComparableSteps()
         self.local_training = False
         """The job says, by torch's own tools for it, that its workers train on their own and then average weights."""
 
-        self.deeds = Deeds()
+        self.deeds = DecisionCounts()
         """What the guard has done."""
 
         self._facts: dict[str, FactsRecord] = {}
@@ -49,7 +49,7 @@ class Scene:
 
     def _begin(self, attempt: AttemptRecord) -> None:
         self.attempt = attempt
-        self.course = Course()
+        self.course = ComparableSteps()
         self.local_training = False
         self._facts.clear()
         self._loaders.clear()
@@ -133,7 +133,7 @@ def camps(values_W: Sequence[Any]) -> dict[Any, list[int]]:
     return dict(sorted(found.items(), key=lambda camp: -len(camp[1])))
 
 
-def opposed(twins_W: Sequence[int | None], scene: Scene) -> str:
+def opposed(twins_W: Sequence[int | None], scene: RunState) -> str:
     """`rank 2 against ranks 0, 1 and 3`, or that no two agree."""
     found = list(camps(twins_W).values())
     if len(found) > 2 and len(found) == sum(map(len, found)):
@@ -143,7 +143,7 @@ def opposed(twins_W: Sequence[int | None], scene: Scene) -> str:
     return " against ".join(spoken(scene.ranks(workers)) for workers in reversed(found))
 
 
-def told(values_W: Sequence[Any], scene: Scene) -> str:
+def told(values_W: Sequence[Any], scene: RunState) -> str:
     """`0.1 on rank 2, 0.01 on ranks 0, 1 and 3`."""
     found = camps(values_W)
     parts = [f"{value} on {spoken(scene.ranks(workers))}" for value, workers in reversed(found.items())]

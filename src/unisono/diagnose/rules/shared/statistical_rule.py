@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import Scene
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import AttemptRecord, StepRecord
 
 
@@ -19,10 +19,10 @@ class Statistical(Rule):
         super().__init__()
         self.forget()
 
-    def on_attempt(self, record: AttemptRecord, scene: Scene) -> None:
+    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
         self.forget()
 
-    def on_step(self, record: StepRecord, scene: Scene) -> None:
+    def on_step(self, record: StepRecord, scene: RunState) -> None:
         """In a calm course, as most steps are, `hear` alone is the same."""
         course = scene.course
         if course.turned and (course.broken or self.forgets_at_jumps):
@@ -33,7 +33,7 @@ class Statistical(Rule):
     def forget(self) -> None:
         raise NotImplementedError
 
-    def hear(self, record: StepRecord, scene: Scene) -> None:
+    def hear(self, record: StepRecord, scene: RunState) -> None:
         raise NotImplementedError
 
 

@@ -9,7 +9,7 @@ from unisono.common.terminal import plain
 from unisono.records import DecisionRecord
 from unisono.records.decision_text import DONE, actions_of, deed
 from unisono.show.page.charts.chart import Chart, Columns, Sources, hover, time_figure
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.palette import ACTION
 
 ACTS, UNDONE = "acts", "undone"
@@ -29,10 +29,10 @@ class ActionsLane(Chart):
     name = "actions"
     heading = "What the guard did"
 
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         return bool(story.acts)
 
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         pairs = [(act, row) for act in story.acts for row in _rows(act)]
         acts = [act for act, _ in pairs]
         columns = {
@@ -45,10 +45,10 @@ class ActionsLane(Chart):
         }
         return {self.name: columns, **shared_columns(story)}
 
-    def look(self, story: Story) -> tuple[str, ...]:
+    def look(self, story: PageModel) -> tuple[str, ...]:
         return tuple(row for row in ROWS if any(row in _rows(act) for act in story.acts))
 
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         rows = FactorRange(*reversed(self.look(story)))
         plot = time_figure(self.name, steps, 60 + 24 * len(rows.factors), y_range=rows)
         bar = {"fill_color": ACTION, "fill_alpha": 0.35, "line_color": None, "height": 0.5}
@@ -60,13 +60,13 @@ class ActionsLane(Chart):
         plot.ygrid.visible = False
         return plot
 
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         hollow = " Hollow: it would have acted, and did not." if any(act.dry for act in story.acts) else ""
         undone = " Bar: steps that were rolled back." if shared_columns(story)[UNDONE]["left"] else ""
         return f"The guard {story.deeds.words()}.{hollow}{undone}"
 
 
-def shared_columns(story: Story) -> dict[str, Columns]:
+def shared_columns(story: PageModel) -> dict[str, Columns]:
     done = [act for act in story.acts if not act.dry]
     undone = [(act.step, act.to_step) for act in done if act.to_step is not None]
     return {
@@ -87,7 +87,7 @@ def mark_acts(plot: figure, sources: Sources) -> None:
     plot.vspan("step", source=sources[ACTS], **line)
 
 
-def caption_of_marks(story: Story) -> str:
+def caption_of_marks(story: PageModel) -> str:
     marks = shared_columns(story)
     lines = " Dotted upright lines: the guard acted." if marks[ACTS]["step"] else ""
     return lines + (" Shaded: steps that were rolled back." if marks[UNDONE]["left"] else "")

@@ -18,7 +18,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.palette import LESS_IS_ORANGE, MARK, MORE_IS_ORANGE, NOT_FINITE, UNKNOWN
 from unisono.show.page.stretches import Array
 
@@ -55,30 +55,30 @@ class Chart(ABC):
     role: str = "time line"
 
     @abstractmethod
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         """Whether there is anything to show."""
 
     @abstractmethod
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         """The columns of each of its sources."""
 
     @abstractmethod
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         """The figure; drawn again only when `look` changes."""
 
     @abstractmethod
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         """What is to be seen, in words."""
 
-    def look(self, story: Story) -> tuple[Any, ...]:
+    def look(self, story: PageModel) -> tuple[Any, ...]:
         """What the figure depends on besides the columns."""
         return ()
 
-    def key(self, story: Story) -> Key | None:
+    def key(self, story: PageModel) -> Key | None:
         """Of a coloured map."""
         return None
 
-    def table(self, story: Story) -> Table | None:
+    def table(self, story: PageModel) -> Table | None:
         return None
 
 
@@ -147,14 +147,14 @@ def colours(limit: float, less_is_orange: bool) -> LinearColorMapper:
     return LinearColorMapper(palette=palette, low=-limit, high=limit, nan_color=UNKNOWN)
 
 
-def number_ranks(axis: Any, story: Story) -> None:
+def number_ranks(axis: Any, story: PageModel) -> None:
     """Whole numbers; the launcher's own where they are not 0, 1, 2, ..."""
     axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, mantissas=[1, 2, 5])
     if not story.ranks_are_rows:
         axis.major_label_overrides = {row: str(rank) for row, rank in enumerate(story.ranks)}
 
 
-def rank_row(place: str, story: Story, word: str = "rank") -> list[tuple[str, str]]:
+def rank_row(place: str, story: PageModel, word: str = "rank") -> list[tuple[str, str]]:
     """For a tooltip, which only knows the row."""
     return [(word, f"{place}{{0}}")] if story.ranks_are_rows else []
 

@@ -8,7 +8,7 @@ from bokeh.plotting import figure
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import count
 from unisono.show.page.charts.chart import Chart, Columns, Sources, hover, time_figure
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.palette import SEVERITY
 from unisono.show.text.findings import spoken_ranks, spoken_steps
 
@@ -19,10 +19,10 @@ class FindingsLane(Chart):
     name = "lane"
     heading = "When it was found"
 
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         return bool(story.checkup().findings)
 
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         shown = _shown(story)
         columns = {
             "code": [finding.code for finding in shown],
@@ -34,10 +34,10 @@ class FindingsLane(Chart):
         }
         return {self.name: columns}
 
-    def look(self, story: Story) -> tuple[str, ...]:
+    def look(self, story: PageModel) -> tuple[str, ...]:
         return tuple(finding.code for finding in _shown(story))
 
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         codes = FactorRange(*reversed(self.look(story)))
         plot = time_figure(self.name, steps, 60 + 24 * len(codes.factors), y_range=codes)
         style = {"fill_color": "colour", "line_color": None, "height": 0.6}
@@ -46,12 +46,12 @@ class FindingsLane(Chart):
         plot.ygrid.visible = False
         return plot
 
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         told = [f"{one.code} {spoken_steps(one)}" for one in _shown(story)]
         more = len(story.checkup().findings) - len(told)
         further = [f"and {count(more, 'finding')} more"] if more else []
         return "; ".join([*told, *further]) + "."
 
 
-def _shown(story: Story) -> tuple[Finding, ...]:
+def _shown(story: PageModel) -> tuple[Finding, ...]:
     return story.checkup().findings[:MOST]

@@ -13,7 +13,7 @@ from unisono.show.analysis.checkup import count
 from unisono.show.page.charts.actions_lane import caption_of_marks, mark_acts, shared_columns
 from unisono.show.page.charts.chart import Chart, Columns, Sources, Table, hover, spoken, time_figure
 from unisono.show.page.lines import Line
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.palette import BLUE, ORANGE
 
 HEIGHT = 190
@@ -32,22 +32,22 @@ class LineChart(Chart):
     unit: str = ""
     line_is: str = "mean"
     may_be_logarithmic: bool = True
-    until: Callable[[Story], float | None] = field(default=lambda story: None)
+    until: Callable[[PageModel], float | None] = field(default=lambda story: None)
     """A value that the axis should show, such as the number of workers."""
 
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         return not story.timeline.line(self.name).is_empty
 
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         found = {self.name: _columns(story.timeline.line(self.name)), **shared_columns(story)}
         if self.expected is not None:
             found[f"{self.name}-expected"] = _columns(story.timeline.line(self.expected))
         return found
 
-    def look(self, story: Story) -> tuple[bool]:
+    def look(self, story: PageModel) -> tuple[bool]:
         return (self._logarithmic(story),)
 
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         axis = "log" if self._logarithmic(story) else "linear"
         plot = time_figure(self.name, steps, HEIGHT, y_axis_type=axis)
         source = sources[self.name]
@@ -69,7 +69,7 @@ class LineChart(Chart):
             plot.y_range = Range1d(0, top * 1.05)
         return plot
 
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         line = story.timeline.line(self.name).finite()
         first, last = (f"{spoken(value)}{self.unit}" for value in (line.mean_T[0], line.mean_T[-1]))
         low, high = (f"{spoken(value)}{self.unit}" for value in _extremes(line))
@@ -80,14 +80,14 @@ class LineChart(Chart):
             f"{caption_of_marks(story)}"
         )
 
-    def table(self, story: Story) -> Table:
+    def table(self, story: PageModel) -> Table:
         line = story.timeline.line(self.name).finite()
         chosen = np.unique(np.linspace(0, len(line.step_T) - 1, ROWS).round().astype(int))
         columns = (line.mean_T, line.low_T, line.high_T)
         rows = [[f"{line.step_T[at]:,.0f}", *(spoken(column[at]) for column in columns)] for at in chosen]
         return Table(("around step", self.line_is, "smallest", "largest"), rows)
 
-    def _logarithmic(self, story: Story) -> bool:
+    def _logarithmic(self, story: PageModel) -> bool:
         line = story.timeline.line(self.name).finite()
         if line.is_empty or not self.may_be_logarithmic:
             return False

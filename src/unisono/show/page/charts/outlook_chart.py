@@ -8,7 +8,7 @@ from bokeh.plotting import figure
 
 from unisono.show.analysis.scaling import TIMES, Estimate
 from unisono.show.page.charts.chart import LEFT_MARGIN, Chart, Columns, Sources, Table, bare, hover
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.palette import BLUE, ORANGE
 
 POINTS = 40
@@ -19,10 +19,10 @@ class OutlookChart(Chart):
     heading = "What more workers would bring"
     role = "chart"
 
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         return story.outlook() is not None
 
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         found = story.outlook()
         if found is None:
             return {}
@@ -31,10 +31,10 @@ class OutlookChart(Chart):
         efficiency = [found.efficiency(float(number)) for number in workers]
         return {self.name: {"x": workers, **_columns("steps", steps), **_columns("efficiency", efficiency)}}
 
-    def look(self, story: Story) -> tuple[int]:
+    def look(self, story: PageModel) -> tuple[int]:
         return (story.timeline.workers,)
 
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         now = story.timeline.workers
         plot = bare(
             figure(
@@ -60,13 +60,13 @@ class OutlookChart(Chart):
         plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
         return plot
 
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         return (
             "Solid: steps to the same loss, of those needed now. Dashed: efficiency, what a sample brings compared "
             "with one worker alone. Bands: intervals of 90 %."
         )
 
-    def table(self, story: Story) -> Table | None:
+    def table(self, story: PageModel) -> Table | None:
         found = story.outlook()
         if found is None:
             return None

@@ -24,7 +24,7 @@ from unisono.show.page.charts.chart import (
     spoken,
     time_figure,
 )
-from unisono.show.page.page_model import Story
+from unisono.show.page.page_model import PageModel
 from unisono.show.page.palette import MARK
 from unisono.show.page.rankmaps import RankMap
 from unisono.show.page.stretches import Array
@@ -44,11 +44,11 @@ class RankMapChart(Chart):
     largest: float = np.inf
     role: str = "heat map"
 
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         rank_map = self._map(story)
         return rank_map is not None and bool(np.isfinite(rank_map.filled()).any())
 
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         rank_map = self._map(story)
         if rank_map is None:
             return {}
@@ -62,12 +62,12 @@ class RankMapChart(Chart):
         }
         return {self.name: image, f"{self.name}-marks": _marks(story)}
 
-    def look(self, story: Story) -> tuple[int, float, bool, bool]:
+    def look(self, story: PageModel) -> tuple[int, float, bool, bool]:
         rank_map = self._map(story)
         broken = rank_map is not None and bool(np.isposinf(rank_map.filled()).any())
         return story.timeline.workers, self._limit(story), self._steps_per_column(story) == 1, broken
 
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         workers, rank_map = story.timeline.workers, self._map(story)
         height = 70 + int(np.clip(18 * workers, 60, 330))
         plot = time_figure(self.name, steps, height, y_range=Range1d(workers - 0.5, -0.5))
@@ -83,7 +83,7 @@ class RankMapChart(Chart):
         plot.grid.visible = False
         return plot
 
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         rank_map = self._map(story)
         together = rank_map.per_row if rank_map is not None else 1
         rows = f" Each row holds {together} ranks." if together > 1 else ""
@@ -93,24 +93,24 @@ class RankMapChart(Chart):
         outlined = f" Outlined: the ranks that {' and '.join(marked)} name{'s' * (len(marked) == 1)}." if marked else ""
         return f"{self.says}{columns}{rows}{outlined}"
 
-    def key(self, story: Story) -> Key:
+    def key(self, story: PageModel) -> Key:
         return Key.of(self.ends, self._limit(story), self.less_is_orange)
 
-    def table(self, story: Story) -> Table | None:
+    def table(self, story: PageModel) -> Table | None:
         rank_map = self._map(story)
         if rank_map is None or story.timeline.workers > TABLE_UP_TO:
             return None
         rows = [[str(rank), *_summary(value_T)] for rank, value_T in zip(story.ranks, rank_map.filled(), strict=True)]
         return Table(("rank", f"{self.shows}, mean", "smallest", "largest"), rows)
 
-    def _steps_per_column(self, story: Story) -> int:
+    def _steps_per_column(self, story: PageModel) -> int:
         rank_map = self._map(story)
         return 1 if rank_map is None else rank_map.stretches.length
 
-    def _map(self, story: Story) -> RankMap | None:
+    def _map(self, story: PageModel) -> RankMap | None:
         return story.timeline.map(self.name.removeprefix("map-"))
 
-    def _limit(self, story: Story) -> float:
+    def _limit(self, story: PageModel) -> float:
         rank_map = self._map(story)
         return limit_of(np.array([]) if rank_map is None else rank_map.filled(), self.largest)
 
@@ -120,14 +120,14 @@ def _summary(value_T: Array) -> list[str]:
     return [spoken(value) for value in (known.mean(), known.min(), known.max())] if len(known) else ["-"] * 3
 
 
-def _marked(story: Story) -> list[Finding]:
+def _marked(story: PageModel) -> list[Finding]:
     """Grave findings that name some of the workers, not all of them."""
     few = min(MARKED_RANKS, story.timeline.workers - 1)
     grave = [finding for finding in story.checkup().findings if finding.at_least("warning")]
     return [finding for finding in grave if 0 < len(finding.ranks) <= few][:MARKED_FINDINGS]
 
 
-def _marks(story: Story) -> Columns:
+def _marks(story: PageModel) -> Columns:
     boxes = [(finding, row) for finding in _marked(story) for row in story.rows_of(finding.ranks)]
     return {
         "left": [finding.first_step - 0.5 for finding, _ in boxes],

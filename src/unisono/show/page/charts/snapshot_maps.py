@@ -30,8 +30,8 @@ from unisono.show.page.charts.chart import (
     rank_row,
     spoken,
 )
-from unisono.show.page.page_model import Story
-from unisono.show.page.snapshots import Snapshot, nearest
+from unisono.show.page.page_model import PageModel
+from unisono.show.page.snapshots import MatrixSnapshot, nearest
 from unisono.show.page.stretches import Array
 
 LONGEST_NAME = 20
@@ -45,7 +45,7 @@ class SnapshotMap(Chart):
     says: str
     shows: str
     ends: tuple[str, str]
-    rows: Callable[[Snapshot], FloatRows]
+    rows: Callable[[MatrixSnapshot], FloatRows]
     measure: str = "Cosines"
     least: float = 0.0
     largest: float = np.inf
@@ -56,10 +56,10 @@ class SnapshotMap(Chart):
     by_layer: bool = False
     role: str = "heat map"
 
-    def is_there(self, story: Story) -> bool:
+    def is_there(self, story: PageModel) -> bool:
         return any(self.rows(snapshot) for snapshot in story.snapshots.all())
 
-    def data(self, story: Story) -> dict[str, Columns]:
+    def data(self, story: PageModel) -> dict[str, Columns]:
         snapshots = story.snapshots.all()
         images = [self._values(snapshot) for snapshot in snapshots]
         count = len(images)
@@ -69,12 +69,12 @@ class SnapshotMap(Chart):
             self.name: {**image_columns(images), "step": [snapshot.step for snapshot in snapshots], **place, **size}
         }
 
-    def look(self, story: Story) -> tuple[int, int, float, bool]:
+    def look(self, story: PageModel) -> tuple[int, int, float, bool]:
         values = [self._values(snapshot) for snapshot in story.snapshots.all()]
         rows, workers = values[-1].shape
         return rows, workers, self._limit(story), any(bool(np.isposinf(one).any()) for one in values)
 
-    def draw(self, story: Story, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
         rows, workers, limit, _ = self.look(story)
         size = {"height": 70 + int(np.clip(20 * rows, 80, 420)), "sizing_mode": "stretch_width"}
         ranges = {"x_range": Range1d(-0.5, workers - 0.5), "y_range": Range1d(rows - 0.5, -0.5)}
@@ -93,13 +93,13 @@ class SnapshotMap(Chart):
         plot.grid.visible = False
         return plot
 
-    def caption(self, story: Story) -> str:
+    def caption(self, story: PageModel) -> str:
         return self.says
 
-    def key(self, story: Story) -> Key:
+    def key(self, story: PageModel) -> Key:
         return Key.of(self.ends, self._limit(story), self.less_is_orange)
 
-    def table(self, story: Story) -> Table | None:
+    def table(self, story: PageModel) -> Table | None:
         snapshot = story.snapshots.all()[chosen(story)]
         rows = self.rows(snapshot)
         if not rows or len(rows[0]) > TABLE_UP_TO or len(rows) > MOST_GROUPS:
@@ -110,17 +110,17 @@ class SnapshotMap(Chart):
         named = [[name, *row] for name, row in zip(names, cells, strict=False)]
         return Table(head, named, f"{self.measure} at step {snapshot.step:,}")
 
-    def _values(self, snapshot: Snapshot) -> Array:
+    def _values(self, snapshot: MatrixSnapshot) -> Array:
         return self.prepared(np.array(self.rows(snapshot), dtype=float, ndmin=2))
 
-    def _limit(self, story: Story) -> float:
+    def _limit(self, story: PageModel) -> float:
         """Of all readings, so that they can be compared; a worker with itself does not count."""
         value_SRW = np.array([self._values(snapshot) for snapshot in story.snapshots.all()])
         if not self.by_layer:
             value_SRW[:, np.eye(value_SRW.shape[1], dtype=bool)] = np.nan
         return max(self.least, limit_of(value_SRW, self.largest))
 
-    def _name_rows(self, plot: figure, story: Story) -> None:
+    def _name_rows(self, plot: figure, story: PageModel) -> None:
         if not self.by_layer:
             number_ranks(plot.yaxis, story)
             return
@@ -129,14 +129,14 @@ class SnapshotMap(Chart):
         plot.yaxis.major_label_overrides = dict(enumerate(names))
 
 
-def chosen(story: Story) -> int:
+def chosen(story: PageModel) -> int:
     """The place of the reading that is shown first: where the leading finding begins, else the newest."""
     snapshots = story.snapshots.all()
     grave = [finding for finding in story.checkup().findings if finding.at_least("warning")]
     return nearest(snapshots, grave[0].first_step) if grave else len(snapshots) - 1
 
 
-def layer_names(story: Story) -> list[str]:
+def layer_names(story: PageModel) -> list[str]:
     groups = story.attempt.groups if story.attempt is not None else ()
     return [_short(name) for name in groups]
 
