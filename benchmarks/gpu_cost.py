@@ -182,9 +182,9 @@ def main() -> None:
 def alone(options, device, home):
     meet("nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo", device, home)
     bench = Bench(device, options.short, home)
-    book = Book(options.json, " ".join(["python", *sys.argv]), device)
+    assembler = Book(options.json, " ".join(["python", *sys.argv]), device)
     for part in options.only:
-        book.run(part, getattr(bench, part))
+        assembler.run(part, getattr(bench, part))
     part_ways()
 
 
@@ -202,8 +202,8 @@ def one_of_two(options, device):
     home = [tempfile.mkdtemp()]
     dist.broadcast_object_list(home)
     bench = Bench(device, options.short, Path(home[0]))
-    book = Book(options.json if dist.get_rank() == 0 else None, "one of two ranks", device)
-    book.run("found", bench.as_one_of_two)
+    assembler = Book(options.json if dist.get_rank() == 0 else None, "one of two ranks", device)
+    assembler.run("found", bench.as_one_of_two)
     part_ways()
 
 

@@ -64,13 +64,13 @@ class Judged:
     def _restart(self) -> None:
         self._watch, self._policy = Watch(self._setting.workers), GUARD.policy()
 
-    def see(self, roll: AllRanksStep, result: Result) -> None:
-        if roll.step == (self._setting.resume_at or 3 * self._setting.steps // 4):
+    def see(self, all_ranks: AllRanksStep, result: Result) -> None:
+        if all_ranks.step == (self._setting.resume_at or 3 * self._setting.steps // 4):
             self._restart()
-        said = [signal for signal in roll.signal_W if signal is not None]
+        said = [signal for signal in all_ranks.signal_W if signal is not None]
         norm = math.sqrt(sum(signal.reduced_share or 0.0 for signal in said))
         now = self._watch.situation(
-            roll.step,
+            all_ranks.step,
             [signal.loss for signal in said],
             [signal.finite for signal in said],
             norm,
@@ -85,8 +85,8 @@ def judged(name: str, setting: Setting, runs: int, seed: int) -> Result:
     fleet = Fleet(setting, [Injection(0, NEVER)] * runs, seed)
     watched, result = [Judged(setting) for _ in range(runs)], Result(name, setting.workers)
     for step in range(setting.steps):
-        for one, roll in zip(watched, fleet.step(step, [False] * runs), strict=True):
-            one.see(roll, result)
+        for one, all_ranks in zip(watched, fleet.step(step, [False] * runs), strict=True):
+            one.see(all_ranks, result)
     return result
 
 

@@ -128,19 +128,19 @@ class Job:
         quiet: Any = Quiet()
         feed = Feed((), quiet)
         self.log = RunRecorder(folder, list(range(workers)), 0, quiet, LiveDiagnosis(quiet, (), None, feed), feed)
-        self._greet()
+        self._register()
 
-    def _greet(self) -> None:
+    def _register(self) -> None:
         facts = dict.fromkeys(("host", "device", "torch", "python", "steering", "guard"), "")
         groups = [f"layer.{group}" for group in range(GROUPS)]
         numbers = {"pid": 1, "groups": groups, "parameters": PARAMETERS, "sketch_length": PARAMETERS}
         for box in self._boxes:
-            box.greet({"rank": box.rank, "settings": {}, "model": {}, **facts, **numbers})
+            box.register({"rank": box.rank, "settings": {}, "model": {}, **facts, **numbers})
         with self._clock.times("greetings", wall=True):
-            greetings = self._root.greetings()
-        for rank in greetings:
-            self._book.greet(rank)
-        self.log.met(greetings)
+            registrations = self._root.registrations()
+        for rank in registrations:
+            self._book.register(rank)
+        self.log.met(registrations)
 
     def read(self, step: int) -> StepRecord:
         if step % WINDOW == 0:
@@ -192,13 +192,13 @@ class Job:
             self._book.await_directions(step)
             self._book.add_directions(step, self._layout.decode(payloads.body_WB, payloads.sent_W))
         with clock.times("store", wall=True), clock.times("letters"):
-            letters, _ = self._root.collect(sorted(self._book.expected))
-            for rank, letter in letters.items():
-                for signal in letter.signals:
+            rank_messages, _ = self._root.collect(sorted(self._book.expected))
+            for rank, rank_message in rank_messages.items():
+                for signal in rank_message.signals:
                     self._book.add_signal(rank, signal)
-        (roll,) = self._book.complete(plain_mean=True)
+        (all_ranks,) = self._book.complete(plain_mean=True)
         with clock.times("metrics"):
-            record = measure(roll, self._memory, 1)
+            record = measure(all_ranks, self._memory, 1)
         with clock.times("record"):
             self.log.write(record)
             self.log.diagnosis.tell()

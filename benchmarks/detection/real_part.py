@@ -102,7 +102,7 @@ def _listen(run: Path, begin: int) -> tuple[list[Told], dict[str, tuple[int, ...
             manuals.see(record)
             readings, steps = readings + record.heard, steps + 1
             before = readings if record.step < begin else before
-        step = diagnosis.scene.step
+        step = diagnosis.run_state.step
         fresh = [finding for finding in diagnosis.news() if finding.at_least("warning")]
         news += [told(finding, step, readings - before) for finding in fresh]
     final = {finding.code: finding.ranks for finding in diagnosis.findings() if finding.at_least("warning")}

@@ -51,26 +51,28 @@ class VirtualRun:
     def listens(self, step: int) -> bool:
         return self.setting.listens(step) or self._burst[0] <= step < self._burst[1]
 
-    def see(self, roll: AllRanksStep) -> None:
-        if roll.step in (0, self.setting.resume_at):
-            self._begin_attempt(roll)
-        record = measure(roll, self._memory, self._attempt)
+    def see(self, all_ranks: AllRanksStep) -> None:
+        if all_ranks.step in (0, self.setting.resume_at):
+            self._begin_attempt(all_ranks)
+        record = measure(all_ranks, self._memory, self._attempt)
         self.diagnosis.see(record)
         self.readings += record.heard
-        if roll.step < self.injection.starts_at:
+        if all_ranks.step < self.injection.starts_at:
             self.readings_before = self.readings
             self.manuals.see(record)
         fresh = self.diagnosis.news()
-        self.news += [News(roll.step, self.readings, finding) for finding in fresh]
+        self.news += [News(all_ranks.step, self.readings, finding) for finding in fresh]
         if self.diagnosis.suspicious or any(finding.at_least("warning") for finding in fresh):
-            self._suspect(roll.step)
+            self._suspect(all_ranks.step)
 
-    def _begin_attempt(self, roll: AllRanksStep) -> None:
+    def _begin_attempt(self, all_ranks: AllRanksStep) -> None:
         self._attempt += 1
         self._memory = Memory()
-        workers = tuple(WorkerFacts(rank, "virtual", 0, "cpu") for rank in range(len(roll.signal_W)))
+        workers = tuple(WorkerFacts(rank, "virtual", 0, "cpu") for rank in range(len(all_ranks.signal_W)))
         self.diagnosis.see(
-            AttemptRecord(self._attempt, float(roll.step), len(workers), roll.step, workers, groups=self.groups)
+            AttemptRecord(
+                self._attempt, float(all_ranks.step), len(workers), all_ranks.step, workers, groups=self.groups
+            )
         )
 
     def _suspect(self, step: int) -> None:
@@ -84,6 +86,6 @@ def train(setting: Setting, injections: Sequence[Injection], seed: int) -> list[
     fleet = Fleet(setting, injections, seed)
     runs = [VirtualRun(setting, injection, fleet.groups) for injection in injections]
     for step in range(setting.steps):
-        for run, roll in zip(runs, fleet.step(step, [run.listens(step) for run in runs]), strict=True):
-            run.see(roll)
+        for run, all_ranks in zip(runs, fleet.step(step, [run.listens(step) for run in runs]), strict=True):
+            run.see(all_ranks)
     return runs

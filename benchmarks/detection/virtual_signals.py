@@ -46,7 +46,7 @@ class Readings:
         share_R = (mean_RD.double().square().sum(1) / self._workers).tolist()
         slowest_R = times_V.unflatten(0, (len(mean_RD), -1)).amax(1).tolist()
         values = zip(loss_V.tolist(), times_V.tolist(), square_VG, finite_V, strict=True)
-        rolls = []
+        all_ranks_steps = []
         said = [
             RankStep(
                 step=step,
@@ -70,10 +70,10 @@ class Readings:
         ]
         for run, heard in enumerate(heard_R):
             own = slice(run * self._workers, (run + 1) * self._workers)
-            rolls.append(
+            all_ranks_steps.append(
                 AllRanksStep(step, tuple(said[own]), sketch_VK[own] if heard and sketch_VK is not None else None)
             )
-        return rolls
+        return all_ranks_steps
 
     def _squares(self, gradient_VD: Tensor) -> list[list[float]]:
         groups = gradient_VD.double().split(list(self.group_sizes.values()), 1)

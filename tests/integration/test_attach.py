@@ -12,17 +12,17 @@ import torch
 from torch import nn
 
 import unisono
-from unisono.listen import torch_patches as taps
+from unisono.listen import torch_patches
 from unisono.listen.gradient_reader import GradientReader
-from unisono.monitor import run_directory as rundir
+from unisono.monitor import run_directory
 from unisono.records.runfile import read_run
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    rundir._run_of_this_process.cache_clear()
-    monkeypatch.setattr(rundir, "_unnamed", itertools.count(1))
+    run_directory._run_of_this_process.cache_clear()
+    monkeypatch.setattr(run_directory, "_unnamed", itertools.count(1))
     torch.set_num_threads(1)
 
 
@@ -83,7 +83,7 @@ def test_closing_puts_torch_back(model, optimizer):
     monitor.close()
     assert [getattr(owner, name) for owner, name in places] == before
     assert all(not parameter._post_accumulate_grad_hooks for parameter in model.parameters())
-    assert taps._board.listeners == ()
+    assert torch_patches._patched.listeners == ()
 
 
 def test_the_users_loss_comes_back_untouched_and_wins(model, optimizer):
@@ -301,7 +301,7 @@ def test_forked_children_are_deaf(model, optimizer):
 
     def train_in_child():
         optimizer.step()
-        os._exit(0 if monitor._ear.step == 0 else 1)
+        os._exit(0 if monitor._tracker.step == 0 else 1)
 
     child = multiprocessing.get_context("fork").Process(target=train_in_child)
     child.start()

@@ -17,18 +17,18 @@ def write_on(folder, attempt, *, steps=None):
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(LAYERS)))
     # Without an optimizer: torch takes seconds to import what those need.
     subject = Subject(model, [])
-    shelf = DiskStore(folder, 0, True, "replica-0.pt", keep=2, quiet=0, world=1, attempt=attempt)
+    store = DiskStore(folder, 0, True, "replica-0.pt", keep=2, quiet=0, world=1, attempt=attempt)
     for step in itertools.islice(itertools.count(max(files.steps_in(folder), default=0) + 1), steps):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.fill_(step)
-        shelf.keep(capture(subject, step))
-        shelf.wait(60)
-        shelf.quiet(step)
-        shelf.agreed(step)
-        shelf.wait(60)
-        say(f"failed {shelf.error!r}" if shelf.failures else f"step {step}")
-    shelf.close()
+        store.keep(capture(subject, step))
+        store.wait(60)
+        store.quiet(step)
+        store.agreed(step)
+        store.wait(60)
+        say(f"failed {store.error!r}" if store.failures else f"step {step}")
+    store.close()
 
 
 def say(line):

@@ -4,6 +4,7 @@ Prints, for each way to train, how often they were read, how many were no longer
 weights are those of a run that nobody listens to.
 """
 
+import gc
 import json
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from unisono.listen import read_timing as collecting
+from unisono.listen import read_timing
 from unisono.listen.models.ddp import DDPWrapper
 from unisono.listen.read_timing import GradientLifetime, ReadTiming
 
@@ -33,9 +34,9 @@ class Chain(nn.Module):
 
 
 class Listening:
-    def __init__(self, model, fate):
+    def __init__(self, model, lifetime):
         self.reads = self.changed = self.read = 0
-        self._wrapper, self._fate = DDPWrapper(model), fate
+        self._wrapper, self._lifetime = DDPWrapper(model), lifetime
         self._pending = []
         self._collector = ReadTiming(self._read)
         self._parameters = list(model.parameters())
@@ -43,7 +44,7 @@ class Listening:
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def begin(self):
-        self._collector.begin(self._fate or self._wrapper.fate_of_gradients(), self._parameters)
+        self._collector.begin(self._lifetime or self._wrapper.lifetime_of_gradients(), self._parameters)
 
     def end(self):
         self._collector.end(bool(self._pending))
@@ -59,10 +60,10 @@ class Listening:
         self._pending = []
 
 
-def train(listen, zeroed=False, checkpointed=False, fate=None, **options):
+def train(listen, zeroed=False, checkpointed=False, lifetime=None, **options):
     torch.manual_seed(0)
     model = DistributedDataParallel(Chain(checkpointed), **options)
-    listening = Listening(model, fate) if listen else None
+    listening = Listening(model, lifetime) if listen else None
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(STEPS):
@@ -87,7 +88,7 @@ CASES = {
     "static": {"static_graph": True},
     "static, views": IN_BUCKETS | {"static_graph": True},
     "reentrant": {"checkpointed": True},
-    "too late": IN_BUCKETS | {"zeroed": True, "fate": GradientLifetime.STAY},
+    "too late": IN_BUCKETS | {"zeroed": True, "lifetime": GradientLifetime.STAY},
 }
 
 
@@ -95,13 +96,16 @@ def main():
     dist.init_process_group("gloo")
     found = {}
     for name, options in CASES.items():
-        collecting.HELD_BYTES = options.pop("held", 64 << 20)
+        read_timing.HELD_BYTES = options.pop("held", 64 << 20)
         _, plain = train(False, **options)
         listening, weights = train(True, **options)
         equal = all(torch.equal(a, b) for a, b in zip(plain, weights, strict=True))
         found[name] = {"reads": listening.reads, "read": listening.read, "changed": listening.changed, "equal": equal}
     if dist.get_rank() == 0:
         print(json.dumps(found))
+    # Destroying the group while a wrapped model lives can abort.
+    del listening
+    gc.collect()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -129,14 +129,14 @@ def skipping(optimizer, value, scaler=None):
 
 def late(optimizer, value):
     """As on a GPU with NCCL, where nobody waits for the others' words; the same code on the CPU."""
-    setting_up.is_possible = lambda council, device: True
+    setting_up.is_possible = lambda collectives, device: True
     found = skipping(optimizer, value)
     setting_up.is_possible = late_meeting.is_possible
     return found
 
 
 def late_and_back():
-    setting_up.is_possible = lambda council, device: True
+    setting_up.is_possible = lambda collectives, device: True
     guard = unisono.guard(rollback=True, checkpoints=unisono.Checkpoints(every=5, quiet=3))
     found = Training("late-back", "adam-fused", guard, at(BAD, 1e9)).run()
     setting_up.is_possible = late_meeting.is_possible

@@ -19,7 +19,7 @@ import unisono
 from guarded import at, run_dir, scaled_gradients, state_print, told
 from unisono.act.actions import sending
 from unisono.act.checkpoints import DiskStore, model_part
-from unisono.act.guard import executor as deeds
+from unisono.act.guard import executor
 from unisono.act.guard.executor import Executor
 
 STEPS, BAD = 45, 37
@@ -148,8 +148,8 @@ PHASES = {
     "decided": (Executor, "_roll_back"),
     "fetching": (DiskStore, "fetch"),
     "half-way": (model_part, "put_back_buffers"),
-    "gone-back": (deeds, "go_back"),
-    "before-resync": (deeds, "resync"),
+    "gone-back": (executor, "go_back"),
+    "before-resync": (executor, "resync"),
     "while-sending": (sending, "_fill"),
     "after-resync": (Executor, "_resync"),
 }

@@ -121,7 +121,7 @@ def more_than_the_model():
 
 def late_with_a_second_optimizer():
     """One that the device cannot keep from stepping, and that comes later."""
-    setting_up.is_possible = lambda council, device: True
+    setting_up.is_possible = lambda collectives, device: True
     loop = Loop("late", make=lambda parameters: torch.optim.Adam([*parameters][:2], 1e-3, fused=True))
     setting_up.is_possible = late_meeting.is_possible
     second = torch.optim.SGD([*loop.model.parameters()][2:], 0.01, momentum=0.9)
@@ -134,14 +134,14 @@ def late_with_a_second_optimizer():
             loop.optimizer.step()
             if number >= BAD - 1:
                 second.step()
-            begun.append(loop.monitor._guardian._late.begun)
+            begun.append(loop.monitor._guard_hooks._late.begun)
     return loop.result(begun=begun)
 
 
 def without_a_torch_optimizer():
     loop = Loop("without")
     loop.optimizer = None
-    loop.monitor._guardian._holdings._optimizers.clear()
+    loop.monitor._guard_hooks._guarded_state._optimizers.clear()
     loop.loss().backward()
     loop.monitor.step()
 
@@ -172,7 +172,7 @@ def does_not_fit_on_one():
     with loop.monitor:
         for number in range(STEPS):
             if number == BAD and dist.get_rank() == 1:
-                for snapshot in loop.monitor._guardian._deeds.shelf._snapshots.values():
+                for snapshot in loop.monitor._guard_hooks._executor.store._snapshots.values():
                     snapshot.replica["parameters"].popitem()
             loop.step(number, fault=at(BAD, 1e9, rank=1))
     return loop.result(outcomes=[one.outcome for one in loop.monitor.decisions], prints=digest(loop.model.module))

@@ -83,8 +83,8 @@ class Training:
 
     @property
     def late(self):
-        guardian = self.monitor._guardian
-        return guardian is not None and guardian._late.begun
+        guard_hooks = self.monitor._guard_hooks
+        return guard_hooks is not None and guard_hooks._late.begun
 
 
 def at(step, value, rank=0):

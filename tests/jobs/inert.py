@@ -77,7 +77,7 @@ def late_once(seconds):
             FIRED["slept"] = 1
             time.sleep(seconds)
 
-    ExchangeThread._ring_has_steps = lambda self: self.mailbox.sent > 0
+    ExchangeThread._ring_has_steps = lambda self: self.message_store.sent > 0
     with injected(ExchangeThread, "_turn", turn):
         yield
 

@@ -22,22 +22,24 @@ USUAL = 30
 
 class Worker:
     def __init__(self, options):
-        self.council = GuardCollectives(dist.group.WORLD, torch.device("cpu"))
-        self.chronicle = DecisionLog(1)
-        self.assessor = Decider(range(self.council.world), options, options.policy(), lambda: ())
+        self.collectives = GuardCollectives(dist.group.WORLD, torch.device("cpu"))
+        self.decision_log = DecisionLog(1)
+        self.decider = Decider(range(self.collectives.world), options, options.policy(), lambda: ())
         self.done = []
 
-    def meet(self, step, loss, square, finite=True):
-        word = RankReport(step, loss, finite, square, False, False, self.chronicle.chain, may_be_late=False, held=())
-        verdict = self.council.meet(word, lambda words: self.assessor.consider(words, 0))
-        if verdict.decision:
-            decision = Decision.from_json(verdict.decision.decode())
-            self.chronicle.enter(decision, verdict.decision)
+    def hold(self, step, loss, square, finite=True):
+        report = RankReport(
+            step, loss, finite, square, False, False, self.decision_log.chain, may_be_late=False, held=()
+        )
+        result = self.collectives.hold(report, lambda reports: self.decider.consider(reports, 0))
+        if result.decision:
+            decision = Decision.from_json(result.decision.decode())
+            self.decision_log.enter(decision, result.decision)
             self.done.append([decision.step, *decision.actions])
-        return verdict
+        return result
 
     def result(self, meetings):
-        return {"meetings": meetings, "done": self.done, "chain": self.chronicle.chain}
+        return {"meetings": meetings, "done": self.done, "chain": self.decision_log.chain}
 
 
 def late_and_contradicting(meetings):
@@ -49,37 +51,37 @@ def late_and_contradicting(meetings):
             time.sleep(chance.random() * 0.02)
         bad = chance.random() < 0.2
         loss = chance.choice([math.nan, math.inf, 1e9, 1.0]) if bad else 1.0 + 0.1 * chance.random()
-        worker.meet(step, loss, chance.choice([1.0, 1e8, math.nan]) if bad else 1.0, finite=not bad)
+        worker.hold(step, loss, chance.choice([1.0, 1e8, math.nan]) if bad else 1.0, finite=not bad)
     return worker.result(meetings)
 
 
 def at_the_limit(meetings):
     """Each worker's number lies one unit in the last place below or above the limit, another one for each worker."""
     worker = Worker(unisono.guard(budget=False, norm_spike=10.0))
-    world = worker.council.world
+    world = worker.collectives.world
     for step in range(USUAL):
-        worker.meet(step, 1.0, 1.0 / world)
+        worker.hold(step, 1.0, 1.0 / world)
     limit = limit_of(worker, world)
-    for watch in worker.assessor._watches.values():
+    for watch in worker.decider._watches.values():
         # The limit stays where it is.
         watch.learn = lambda situation, spike: None
     chance = random.Random(100 + dist.get_rank())
     for step in range(USUAL, USUAL + meetings):
         towards = math.inf if chance.random() < 0.5 else 0.0
-        worker.meet(step, 1.0, math.nextafter(limit, towards))
+        worker.hold(step, 1.0, math.nextafter(limit, towards))
     return worker.result(meetings)
 
 
 def limit_of(worker, world):
     """The share at which the whole norm is extreme, found where it is known and told to all."""
     low, high = 1.0, 1e6
-    if worker.council.is_first:
+    if worker.collectives.is_first:
         while math.nextafter(low, high) < high:
             middle = (low + high) / 2
-            watch = worker.assessor._watches[0]
+            watch = worker.decider._watches[0]
             now = watch.situation(0, [1.0] * world, [True] * world, math.sqrt(middle * world))
-            low, high = (low, middle) if worker.assessor._options.spike(now) else (middle, high)
-    return worker.council.tell({"limit": low})["limit"]
+            low, high = (low, middle) if worker.decider._options.spike(now) else (middle, high)
+    return worker.collectives.tell({"limit": low})["limit"]
 
 
 JOBS = {"late": late_and_contradicting, "limit": at_the_limit}

@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.listen import gradient_reader as probe
-from unisono.listen import handover as parcel
+from unisono.listen import gradient_reader as reader
+from unisono.listen import handover
 from unisono.listen.evidence.collector import EvidenceCollector
 from unisono.listen.step_tracker import StepTracker
 from unisono.records.runfile import read_run
@@ -97,10 +97,10 @@ def no_synchronisation():
 
     places = [
         (StepTracker, ("backward_begins", "backward_ended", "optimizer_stepped", "loss_scaled", "clipped")),
-        (probe.GradientReader, ("open", "hear", "close", "squared_norm_of")),
-        (parcel.Handover, ("send",)),
+        (reader.GradientReader, ("open", "hear", "close", "squared_norm_of")),
+        (handover.Handover, ("send",)),
         (EvidenceCollector, ("backward_begins", "loaded", "forward_begins", "forward_ended", "optimizer_begins")),
-        (EvidenceCollector, ("backward_counted", "statement")),
+        (EvidenceCollector, ("backward_counted", "raw_evidence")),
     ]
     originals = [(owner, name, getattr(owner, name)) for owner, names in places for name in names]
     for owner, name, method in originals:

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import unisono
 from unisono.act.weightings.spec import VARIABLE
-from unisono.exchange import same_request as handshake
+from unisono.exchange import same_request
 from unisono.weightings import AgreementFilter, Mean
 
 STEPS, FROM = 8, 4
@@ -158,7 +158,7 @@ def attached_twice():
 
 def alone():
     """One rank asks for steering, the other does not."""
-    handshake.PATIENCE = 2.0
+    same_request.PATIENCE = 2.0
     model = wrapped()
     try:
         attached(model, weighting=Mean() if dist.get_rank() == 0 else None)

@@ -12,10 +12,10 @@ from common import batch, digest, optimizer_for, process_group, say, wrapped
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.exchange import gloo_channel as sidechannel
-from unisono.exchange import store as mailbox
+from unisono.exchange import gloo_channel
+from unisono.exchange import store as message_store
 from unisono.exchange import thread as exchange
-from unisono.measure import rank0 as scribe
+from unisono.measure import rank0
 
 RUN = os.path.join(os.environ["RESULTS"], "run")
 
@@ -39,7 +39,7 @@ def attached(**options):
 
 def forgotten():
     """Rank 1 never calls attach; patience is shortened so that the test is quick."""
-    mailbox.GREETING_PATIENCE = scribe.GREETING_PATIENCE = 1.0
+    message_store.REGISTRATION_PATIENCE = rank0.REGISTRATION_PATIENCE = 1.0
     model = wrapped("perceptron")
     optimizer = optimizer_for("sgd", model)
     monitor = unisono.attach(model, optimizer, run_dir=RUN) if dist.get_rank() != 1 else contextlib.nullcontext()
@@ -53,7 +53,7 @@ def forgotten():
 
 def forgotten_in_a_group():
     """Ranks 2 and 3 train a model of their own, and rank 3 never calls attach."""
-    mailbox.GREETING_PATIENCE = scribe.GREETING_PATIENCE = 1.0
+    message_store.REGISTRATION_PATIENCE = rank0.REGISTRATION_PATIENCE = 1.0
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     model = wrapped("perceptron", process_group=pairs[dist.get_rank() // 2])
     optimizer = optimizer_for("sgd", model)
@@ -65,13 +65,13 @@ def forgotten_in_a_group():
 
 def stuck():
     """Rank 1's listening thread stands still long enough for the side channel to be given up, then goes on."""
-    sidechannel.PATIENCE = 1.0
+    gloo_channel.PATIENCE = 1.0
     model, optimizer, monitor = attached()
     original, slept = exchange.ExchangeThread._turn, []
 
     def turn(self):
         original(self)
-        if dist.get_rank() == 1 and not slept and self.mailbox.sent > 3:
+        if dist.get_rank() == 1 and not slept and self.message_store.sent > 3:
             slept.append(True)
             time.sleep(3.0)
 
@@ -84,9 +84,9 @@ def stuck():
 
 def skips_one():
     """Rank 1 once leaves its turn out: the others' sketches would be mixed up for ever."""
-    sidechannel.PATIENCE = 1.0
+    gloo_channel.PATIENCE = 1.0
     model, optimizer, monitor = attached()
-    channel_send, skipped = sidechannel.GlooChannel.send, []
+    channel_send, skipped = gloo_channel.GlooChannel.send, []
 
     def send(self, payload):
         if dist.get_rank() == 1 and payload.step == 20 and not skipped:
@@ -94,7 +94,7 @@ def skips_one():
             return
         channel_send(self, payload)
 
-    sidechannel.GlooChannel.send = send
+    gloo_channel.GlooChannel.send = send
     with monitor:
         for _ in steps(model, optimizer, 160, pause=0.05):
             pass

@@ -19,7 +19,7 @@ from unisono.records.finding import SEVERITIES, Finding
 
 class Diagnosis:
     def __init__(self, ignore: Sequence[str] = ()) -> None:
-        self.scene = RunState()
+        self.run_state = RunState()
         self.ignore = frozenset(ignore)
         self._rules: list[Rule] = [rule() for rule in RULES]
         self._looks = {kind: _methods(self._rules, f"on_{kind}") for kind in RECORD_TYPES}
@@ -29,11 +29,11 @@ class Diagnosis:
         self._said: dict[str, str] = {}
 
     def see(self, record: Record) -> None:
-        scene = self.scene
-        scene.see(record)
-        calm = record.kind == "step" and scene.course.calm
+        run_state = self.run_state
+        run_state.see(record)
+        calm = record.kind == "step" and run_state.comparable.calm
         for look in self._calm_looks if calm else self._looks[record.kind]:
-            look(record, scene)
+            look(record, run_state)
 
     def news(self, is_ripe: Callable[[Finding], bool] = lambda finding: True) -> list[Finding]:
         """Leading findings that have not been told yet, or have become graver since; not those that are to wait."""
@@ -44,7 +44,7 @@ class Diagnosis:
 
     def findings(self) -> list[Finding]:
         """The leading findings, gravest and earliest first; those they explain are attached to them."""
-        found = {rule.code: finding for rule in self._rules if (finding := rule.finding(self.scene))}
+        found = {rule.code: finding for rule in self._rules if (finding := rule.finding(self.run_state))}
         explained = explain(found, {rule.code: rule.case for rule in self._rules if rule.case is not None})
         leading = [
             _with_symptoms(finding, [found[code] for code in sorted(explained) if explained[code] == finding.code])
@@ -78,7 +78,7 @@ class Diagnosis:
         """The last step before the first grave finding; the newest step where there is none."""
         grave = [found for found in self.findings() if found.at_least("warning")]
         if not grave:
-            return self.scene.step if self.scene.steps else None
+            return self.run_state.step if self.run_state.steps else None
         codes = {found.code for found in grave}
         last = min(_last_good(rule.case) for rule in self._rules if rule.case is not None and rule.code in codes)
         return last if last >= 0 else None

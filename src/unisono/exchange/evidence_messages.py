@@ -42,15 +42,15 @@ class EvidenceMessages:
         self._evaluated: dict[int, SampleDraws] = {}
         self._step = self._last_told = -1
 
-    def take(self, parcel: Handover) -> tuple[RankStep, list[Message]]:
+    def take(self, handover: Handover) -> tuple[RankStep, list[Message]]:
         """The rank's signal of the step, and what else it has to tell."""
-        statement, self._step = parcel.statement, parcel.step
-        messages = self._facts(parcel) + self._data(parcel)
-        if statement.streams:
-            messages.append(self._streams(parcel))
-        if statement.projections:
-            messages.append(self._projections(parcel))
-        return self._signal(parcel), messages
+        raw_evidence, self._step = handover.raw_evidence, handover.step
+        messages = self._facts(handover) + self._data(handover)
+        if raw_evidence.streams:
+            messages.append(self._streams(handover))
+        if raw_evidence.projections:
+            messages.append(self._projections(handover))
+        return self._signal(handover), messages
 
     def last_words(self) -> list[Message]:
         """What has been drawn since the last message about it."""
@@ -73,29 +73,29 @@ class EvidenceMessages:
                 return {"kind": "batch", "key": key, "step": step, "rank": rank, "loss": loss, "indices": known}
         return None
 
-    def _signal(self, parcel: Handover) -> RankStep:
-        statement = parcel.statement
-        prints = {name: int(parcel.print_of(value) or 0) for name, value in statement.weights.items()}
+    def _signal(self, handover: Handover) -> RankStep:
+        raw_evidence = handover.raw_evidence
+        prints = {name: int(handover.print_of(value) or 0) for name, value in raw_evidence.weights.items()}
         if prints:
-            self._audits.append((parcel.step, prints))
+            self._audits.append((handover.step, prints))
         return replace(
-            parcel.signal(),
-            backwards=statement.backwards,
-            syncs=statement.syncs,
-            passes=statement.passes,
-            updates=statement.updates,
-            lr=statement.lr,
-            settings=statement.settings,
-            part=statement.part,
-            parts=statement.parts,
-            reduced=parcel.print_of(statement.reduced),
-            used=parcel.print_of(statement.used),
+            handover.signal(),
+            backwards=raw_evidence.backwards,
+            syncs=raw_evidence.syncs,
+            passes=raw_evidence.passes,
+            updates=raw_evidence.updates,
+            lr=raw_evidence.lr,
+            settings=raw_evidence.settings,
+            part=raw_evidence.part,
+            parts=raw_evidence.parts,
+            reduced=handover.print_of(raw_evidence.reduced),
+            used=handover.print_of(raw_evidence.used),
             weights=hash_of(list(prints.values())) if prints else None,
-            state=parcel.print_of(statement.state),
-            buffers=parcel.print_of(statement.buffers),
-            start=parcel.print_of(statement.start),
-            weight_square=parcel.number_of(statement.weight_square),
-            **self._batch(statement.batches),
+            state=handover.print_of(raw_evidence.state),
+            buffers=handover.print_of(raw_evidence.buffers),
+            start=handover.print_of(raw_evidence.start),
+            weight_square=handover.number_of(raw_evidence.weight_square),
+            **self._batch(raw_evidence.batches),
         )
 
     def _batch(self, pulls: Sequence[Pull]) -> dict[str, Any]:
@@ -122,11 +122,11 @@ class EvidenceMessages:
             self._seen.append(content)
         return values
 
-    def _facts(self, parcel: Handover) -> list[Message]:
-        facts = dict(parcel.statement.facts)
-        if parcel.statement.initial is not None:
-            facts["initial"] = {"weights": f"{(parcel.print_of(parcel.statement.initial) or 0) % 2**64:016x}"}
-        return [self._told_again(fact_message(parcel.step, topic, content)) for topic, content in facts.items()]
+    def _facts(self, handover: Handover) -> list[Message]:
+        facts = dict(handover.raw_evidence.facts)
+        if handover.raw_evidence.initial is not None:
+            facts["initial"] = {"weights": f"{(handover.print_of(handover.raw_evidence.initial) or 0) % 2**64:016x}"}
+        return [self._told_again(fact_message(handover.step, topic, content)) for topic, content in facts.items()]
 
     def _told_again(self, message: Message) -> Message:
         """Ranks may tell the same thing at different steps: messages of a topic are matched by their number."""
@@ -134,21 +134,21 @@ class EvidenceMessages:
         self._told[topic] += 1
         return message | {"key": f"facts/{topic}/{self._told[topic]}"}
 
-    def _data(self, parcel: Handover) -> list[Message]:
+    def _data(self, handover: Handover) -> list[Message]:
         messages: list[Message] = []
         drawn: list[int] = []
-        for pull in parcel.statement.evaluated:
+        for pull in handover.raw_evidence.evaluated:
             self._evaluated_of(pull.dataset).add(pull.indices or ())
-        for pull in parcel.statement.batches:
+        for pull in handover.raw_evidence.batches:
             if pull.loader is not None:
                 passes = self._passes_of(pull.loader)
-                messages += self._turn_over(passes, pull, parcel.step)
+                messages += self._turn_over(passes, pull, handover.step)
                 passes.add(pull.indices or [])
                 drawn += pull.indices or [] if pull.certain else []
         if drawn:
             kept = array("q", drawn[:REMEMBERED_INDICES])
-            self._indices.append((parcel.step, kept, parcel.number_of(parcel.loss)))
-        return messages + self._progress(parcel.step)
+            self._indices.append((handover.step, kept, handover.number_of(handover.loss)))
+        return messages + self._progress(handover.step)
 
     def _passes_of(self, loader: int) -> EpochCoverage:
         """Of the newest loaders: a script may build one for every epoch."""
@@ -185,17 +185,17 @@ class EvidenceMessages:
             return SampleDraws()
         return self._evaluated.setdefault(dataset, SampleDraws())
 
-    def _streams(self, parcel: Handover) -> Message:
+    def _streams(self, handover: Handover) -> Message:
         drawn = {
             f"{name} in {where}": state
-            for where, (before, after) in parcel.statement.streams.items()
+            for where, (before, after) in handover.raw_evidence.streams.items()
             for name, state in consumed(before, after).items()
         }
-        return {"kind": "streams", "key": f"streams/{parcel.step}", "step": parcel.step, "drawn": drawn}
+        return {"kind": "streams", "key": f"streams/{handover.step}", "step": handover.step, "drawn": drawn}
 
-    def _projections(self, parcel: Handover) -> Message:
-        values = {name: _floats(numbers) for name, numbers in parcel.statement.projections.items()}
-        return {"kind": "detail", "key": f"detail/{parcel.step}", "step": parcel.step, "projections": values}
+    def _projections(self, handover: Handover) -> Message:
+        values = {name: _floats(numbers) for name, numbers in handover.raw_evidence.projections.items()}
+        return {"kind": "detail", "key": f"detail/{handover.step}", "step": handover.step, "projections": values}
 
 
 def fact_message(step: int, topic: str, facts: dict[str, str]) -> Message:

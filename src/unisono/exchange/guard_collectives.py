@@ -34,9 +34,9 @@ class GuardCollectives:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def meet(self, word: RankReport, decide: Callable[[list[RankReport]], RoundResult]) -> RoundResult:
-        words = [rank_report(numbers) for numbers in self._gather(word.numbers())]
-        return self._follow(lambda: decide(words))
+    def hold(self, report: RankReport, decide: Callable[[list[RankReport]], RoundResult]) -> RoundResult:
+        reports = [rank_report(numbers) for numbers in self._gather(report.numbers())]
+        return self._follow(lambda: decide(reports))
 
     def choose(self, mine: Sequence[int]) -> int | None:
         """The largest number that every worker has among its own."""
@@ -70,19 +70,19 @@ class GuardCollectives:
         """What the first worker decides, on every worker. Where it cannot, all fail."""
         if self.group is None:
             return decide()
-        verdict, error = RoundResult(0, quiet=False), None
+        result, error = RoundResult(0, quiet=False), None
         if self.is_first:
             try:
-                verdict = decide()
+                result = decide()
             except Exception as raised:
                 error = raised
-        header = verdict.numbers()
+        header = result.numbers()
         header = self._broadcast([FAILED, *header[1:]] if error is not None else header)
         if error is not None:
             raise error
         if header[0] == FAILED:
             raise RuntimeError("The guard failed on the first worker; its error is said there. No step was taken.")
-        return self.with_decision(header, verdict.decision)
+        return self.with_decision(header, result.decision)
 
     def with_decision(self, header: Sequence[float], decision: bytes) -> RoundResult:
         """:param decision: Known to the first worker, and sent where there is one."""

@@ -17,18 +17,18 @@ from unisono.listen.gradient_reader import GradientReader
 from unisono.listen.models.wrapper import Wrapper
 
 
-def own_facts(rank: int, probe: GradientReader) -> dict[str, Any]:
+def own_facts(rank: int, reader: GradientReader) -> dict[str, Any]:
     return {
         "rank": rank,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "device": str(probe.device),
+        "device": str(reader.device),
         "unisono": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "groups": probe.group_names,
-        "parameters": probe.total,
-        "sketch_length": probe.layout.length,
+        "groups": reader.group_names,
+        "parameters": reader.total,
+        "sketch_length": reader.layout.length,
     }
 
 
@@ -46,12 +46,12 @@ def compared_settings(schedule: object, world: int) -> dict[str, str]:
     }
 
 
-def compared_model(probe: GradientReader, wrapper: Wrapper) -> dict[str, str]:
-    named = zip(probe.names, probe.parameters, strict=True)
+def compared_model(reader: GradientReader, wrapper: Wrapper) -> dict[str, str]:
+    named = zip(reader.names, reader.parameters, strict=True)
     structure = repr([(name, tuple(parameter.shape), str(parameter.dtype)) for name, parameter in named])
-    dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in probe.parameters})
+    dtypes = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in reader.parameters})
     return {
-        "parameters": str(probe.total),
+        "parameters": str(reader.total),
         "structure": hashlib.blake2b(structure.encode(), digest_size=8).hexdigest(),
         "dtype": ", ".join(dtypes),
         **wrapper.facts(),

@@ -28,7 +28,7 @@ from unisono.listen.messages import RankStep
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 SLOTS = 64
-GREETING_PATIENCE = 10.0
+REGISTRATION_PATIENCE = 10.0
 """Seconds after which a rank that has not called `attach` is no longer waited for."""
 
 LETTERS_PER_SECOND = 5_000
@@ -98,9 +98,9 @@ def pace(world: int) -> float:
     return min(LONGEST_PACE, world / LETTERS_PER_SECOND) if world > ALL_PAIRS_UP_TO else 0.0
 
 
-def wait_for_greetings(store: Any, world: int, given_up: threading.Event) -> None:
+def wait_for_registrations(store: Any, world: int, given_up: threading.Event) -> None:
     """Returns when every rank has called `attach`. Waits, so it has no place on the listening thread."""
-    deadline = time.monotonic() + GREETING_PATIENCE
+    deadline = time.monotonic() + REGISTRATION_PATIENCE
     while not store.check(["everybody"]):
         if given_up.wait(max(0.02, pace(world))) or time.monotonic() > deadline:
             raise TimeoutError("not every rank has called attach")
@@ -117,7 +117,7 @@ class MessageStore:
         self._coming: set[int] = set()
         """Numbers that were taken by ranks whose greetings have not been read."""
 
-        self._greetings: dict[int, dict[str, Any]] = {}
+        self._registrations: dict[int, dict[str, Any]] = {}
         self.left: set[int] = set()
         """Ranks that have sent their last message."""
 
@@ -126,27 +126,27 @@ class MessageStore:
         """Opened by the first who needs it, the listening thread: connecting may take seconds."""
         return self._open_store()
 
-    def greet(self, facts: dict[str, Any]) -> None:
+    def register(self, facts: dict[str, Any]) -> None:
         """Comers are numbered, so that rank 0 need not ask for everybody to learn who is new."""
         self._store.multi_set([f"m/{self.rank}/{slot}" for slot in range(SLOTS)], [_EMPTY] * SLOTS)
         number = self._store.add("came", 1)
         self._store.set(f"came/{number}", json.dumps([self.rank, facts]))
 
-    def greetings(self) -> dict[int, dict[str, Any]]:
+    def registrations(self) -> dict[int, dict[str, Any]]:
         """Facts of the ranks that have called `attach` so far. For rank 0."""
         came = self._store.add("came", 0)
         self._coming.update(range(self._came + 1, came + 1))
         self._came = came
-        for number, greeting in self._fresh_greetings():
-            rank, facts = json.loads(greeting)
-            self._greetings[rank] = facts
+        for number, registration in self._new_registrations():
+            rank, facts = json.loads(registration)
+            self._registrations[rank] = facts
             self._coming.discard(number)
-        if len(self._greetings) == self._world and not self._everybody:
+        if len(self._registrations) == self._world and not self._everybody:
             self._store.set("everybody", "")
             self._everybody = True
-        return self._greetings
+        return self._registrations
 
-    def _fresh_greetings(self) -> list[tuple[int, bytes]]:
+    def _new_registrations(self) -> list[tuple[int, bytes]]:
         """Somebody may have taken a number and not written its greeting yet, or never."""
         numbers = sorted(self._coming)
         if numbers and not self._store.check([f"came/{number}" for number in numbers]):
@@ -170,16 +170,16 @@ class MessageStore:
 
     def collect(self, ranks: list[int]) -> tuple[dict[int, RankMessage], int]:
         """New letters of `ranks`, one each, and how many were overwritten before they were read."""
-        letters = self._store.multi_get([f"m/{rank}/{self._read[rank] % SLOTS}" for rank in ranks])
+        rank_messages = self._store.multi_get([f"m/{rank}/{self._read[rank] % SLOTS}" for rank in ranks])
         fresh: dict[int, RankMessage] = {}
         lost = 0
-        for rank, letter in zip(ranks, letters, strict=True):
-            magic, world, number, last, size = _HEADER.unpack_from(letter)
+        for rank, rank_message in zip(ranks, rank_messages, strict=True):
+            magic, world, number, last, size = _HEADER.unpack_from(rank_message)
             if magic != _MAGIC or number < self._read[rank] or world != self._world:
                 continue
             lost += number - self._read[rank]
             self._read[rank] = number + 1
-            body, told = letter[_HEADER.size : _HEADER.size + size], letter[_HEADER.size + size :]
+            body, told = rank_message[_HEADER.size : _HEADER.size + size], rank_message[_HEADER.size + size :]
             fresh[rank] = RankMessage(list(unpack(body)), json.loads(told) if told else [])
             if last:
                 self.left.add(rank)

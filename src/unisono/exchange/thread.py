@@ -52,25 +52,25 @@ class Rank0Part(Protocol):
 
     def awaits(self, step: int) -> None: ...
     def directions_lost(self) -> None: ...
-    def farewell(self, exchange: ExchangeThread, deadline: float) -> None: ...
+    def finish(self, exchange: ExchangeThread, deadline: float) -> None: ...
 
 
 class ExchangeThread:
     def __init__(
         self,
-        mailbox: MessageStore,
-        switchyard: ReconnectingChannel,
+        message_store: MessageStore,
+        channel: ReconnectingChannel,
         plan: ListeningPlan,
         layout: WireFormat,
         facts: dict[str, Any],
         run_facts: dict[str, Any] | None,
         keep: Callable[[RankStep], None],
         complain: Callable[[str], None],
-        root: Rank0Part | None,
-        leave_ring: Callable[[], None],
+        rank0: Rank0Part | None,
+        write_last_steps: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
-        self.mailbox, self.switchyard, self.plan = mailbox, switchyard, plan
+        self.message_store, self.channel, self.plan = message_store, channel, plan
         self.complain = complain
         self.lost = 0
         self.newest = -1
@@ -79,9 +79,9 @@ class ExchangeThread:
         self.run_facts = run_facts
         """Where the run is written; rank 0 tells the others."""
 
-        self._layout, self._facts, self._keep, self._root = layout, facts, keep, root
-        self._leave_ring, self._finished = leave_ring, finished
-        self._testimony, self._patience = EvidenceMessages(), FAREWELL
+        self._layout, self._facts, self._keep, self._rank0 = layout, facts, keep, rank0
+        self._write_last_steps, self._finished = write_last_steps, finished
+        self._evidence_messages, self._patience = EvidenceMessages(), FAREWELL
         self._queue: deque[Handover] = deque()
         self._outbox: deque[RankStep] = deque(maxlen=LONGEST_OUTBOX)
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
@@ -94,14 +94,14 @@ class ExchangeThread:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, parcel: Handover) -> None:
+    def submit(self, handover: Handover) -> None:
         """Called on the training thread."""
-        self.newest = parcel.step
+        self.newest = handover.step
         if len(self._queue) >= LONGEST_QUEUE:
             self.lost += 1
-            parcel.discard()
+            handover.discard()
             return
-        self._queue.append(parcel)
+        self._queue.append(handover)
         if len(self._queue) == HURRY:
             self._wake.set()
 
@@ -120,11 +120,11 @@ class ExchangeThread:
     def _run(self) -> None:
         while not self._ends_while_resting():
             self._try(self._turn)
-        self._try(self._farewell)
+        self._try(self._finish)
         self._try(self._finished)
 
     def _ends_while_resting(self) -> bool:
-        busy = self._queue or not self.switchyard.idle or self.plan.hears(self.newest + 1)
+        busy = self._queue or not self.channel.idle or self.plan.hears(self.newest + 1)
         self._wake.wait(TURN if busy else UNHURRIED)
         self._wake.clear()
         return self._closing.is_set()
@@ -140,111 +140,111 @@ class ExchangeThread:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _turn(self) -> None:
-        self._open_parcels()
-        self._greet()
+        self._open_handovers()
+        self._register()
         if self._post() or self._nothing_for_long():
             self._hear_announcements()
             self._looked = time.monotonic()
         self.exchange_directions()
-        if self._root is not None:
-            self._root.turn(self)
+        if self._rank0 is not None:
+            self._rank0.turn(self)
 
     def _nothing_for_long(self) -> bool:
-        return time.monotonic() - self._looked > max(UNASKED, self.mailbox.pace)
+        return time.monotonic() - self._looked > max(UNASKED, self.message_store.pace)
 
-    def _greet(self) -> None:
+    def _register(self) -> None:
         if not self._greeted:
-            self.mailbox.greet(self._facts)
+            self.message_store.register(self._facts)
             self._greeted = True
             if self.run_facts is not None:
-                self.mailbox.publish_run(self.run_facts)
-        if self.run_facts is None and time.monotonic() - self._asked >= self.mailbox.pace:
+                self.message_store.publish_run(self.run_facts)
+        if self.run_facts is None and time.monotonic() - self._asked >= self.message_store.pace:
             self._asked = time.monotonic()
-            self.run_facts = self.mailbox.run_facts()
+            self.run_facts = self.message_store.run_facts()
 
-    def _open_parcels(self) -> None:
+    def _open_handovers(self) -> None:
         while self._queue and self._queue[0].ready():
-            parcel = self._queue.popleft()
+            handover = self._queue.popleft()
             try:
-                signal, messages = self._testify(parcel)
+                signal, messages = self._testify(handover)
                 self._keep(signal)
                 self._outbox.append(signal)
                 self._messages += messages
-                if parcel.due:
-                    self._send_directions(parcel, signal)
+                if handover.due:
+                    self._send_directions(handover, signal)
             finally:
-                parcel.discard()
+                handover.discard()
 
-    def _testify(self, parcel: Handover) -> tuple[RankStep, list[Message]]:
+    def _testify(self, handover: Handover) -> tuple[RankStep, list[Message]]:
         """Evidence that cannot be read must not cost the step's own numbers."""
         try:
-            return self._testimony.take(parcel)
+            return self._evidence_messages.take(handover)
         except Exception as error:
             self.complain(f"evidence could not be read ({type(error).__name__}: {error}); training is not affected")
-            return parcel.signal(), []
+            return handover.signal(), []
 
-    def _send_directions(self, parcel: Handover, signal: RankStep) -> None:
+    def _send_directions(self, handover: Handover, signal: RankStep) -> None:
         body = None
-        if parcel.hearing is None:
+        if handover.readout is None:
             self.lost += 1
         else:
-            body = parcel.hearing.directions(self._layout, parcel.unscale()) if signal.nonfinite == 0 else None
+            body = handover.readout.directions(self._layout, handover.unscale()) if signal.nonfinite == 0 else None
         # A rank that could not listen still takes its turn, or the others' gathers would never match again.
-        if self.switchyard.send(Payload(parcel.step, parcel.window, body)) and self._root is not None:
-            self._root.awaits(parcel.step)
+        if self.channel.send(Payload(handover.step, handover.window, body)) and self._rank0 is not None:
+            self._rank0.awaits(handover.step)
 
     def _post(self, last: bool = False) -> bool:
         now = time.monotonic()
-        something = bool(self._outbox or self._messages) and now - self._posted >= self.mailbox.pace
+        something = bool(self._outbox or self._messages) and now - self._posted >= self.message_store.pace
         posting = something or last or now - self._posted > SIGN_OF_LIFE
         if posting:
-            self.mailbox.send(self._outbox, list(self._messages), last)
+            self.message_store.send(self._outbox, list(self._messages), last)
             self._outbox.clear()
             self._messages.clear()
             self._posted = now
         return posting
 
     def _hear_announcements(self) -> None:
-        for announcement in self.mailbox.announcements():
+        for announcement in self.message_store.announcements():
             self.take(announcement)
 
     def take(self, announcement: Announcement) -> None:
         self.plan.apply(announcement)
         if announcement.era is not None:
-            self.switchyard.begin(announcement.era, announcement.start)
+            self.channel.begin(announcement.era, announcement.start)
         if announcement.keep:
-            self._leave_ring()
+            self._write_last_steps()
         self._messages += self._answers(announcement)
 
     def _answers(self, announcement: Announcement) -> list[Message]:
         """What this rank remembers of what it is asked for."""
         answers = []
         if announcement.audit_of is not None:
-            answers.append(self._testimony.audit_of(announcement.audit_of))
-        if announcement.batch_of is not None and announcement.worker == self.mailbox.rank:
-            answers.append(self._testimony.batch_of(announcement.batch_of, self._facts["rank"]))
+            answers.append(self._evidence_messages.audit_of(announcement.audit_of))
+        if announcement.batch_of is not None and announcement.worker == self.message_store.rank:
+            answers.append(self._evidence_messages.batch_of(announcement.batch_of, self._facts["rank"]))
         return [answer for answer in answers if answer is not None]
 
     def exchange_directions(self) -> None:
-        for step, packets_WP in self.switchyard.turn():
-            if self._root is not None and packets_WP is not None and not self._root.gathered(step, packets_WP):
-                self.switchyard.break_off()
-        if self.switchyard.broken and self._root is not None:
-            self._root.directions_lost()
+        for step, packets_WP in self.channel.turn():
+            if self._rank0 is not None and packets_WP is not None and not self._rank0.gathered(step, packets_WP):
+                self.channel.break_off()
+        if self.channel.broken and self._rank0 is not None:
+            self._rank0.directions_lost()
 
-    def _farewell(self) -> None:
+    def _finish(self) -> None:
         deadline = time.monotonic() + self._patience
-        self._open_parcels()
+        self._open_handovers()
         # The last steps may still be on their way from a GPU.
         while self._queue and time.monotonic() < deadline:
             time.sleep(TURN / 4)
-            self._open_parcels()
-        self._greet()
-        self._messages += self._testimony.last_words()
+            self._open_handovers()
+        self._register()
+        self._messages += self._evidence_messages.last_words()
         self._post(last=True)
-        if self._root is not None:
-            self._root.farewell(self, deadline)
-        while not self.switchyard.idle and time.monotonic() < deadline:
+        if self._rank0 is not None:
+            self._rank0.finish(self, deadline)
+        while not self.channel.idle and time.monotonic() < deadline:
             self.exchange_directions()
             time.sleep(TURN / 4)
-        self.switchyard.end()
+        self.channel.end()

@@ -12,34 +12,33 @@ from weakref import WeakKeyDictionary
 
 from torch.utils.data import dataloader
 
-Tell = Callable[..., None]
 Replace = Callable[[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], None]
 ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 _drawn: WeakKeyDictionary[Any, deque[Any]] = WeakKeyDictionary()
 
 
-def install(replace: Replace, tell: Tell) -> None:
+def install(replace: Replace, loading_begins: Callable[..., None], loaded: Callable[..., None]) -> None:
     """Does nothing where torch has other internals than we know: data is then read at the model alone."""
     # What was queued when somebody last listened does not fit any more.
     _drawn.clear()
     if ITERATOR is not None and hasattr(ITERATOR, "_next_index"):
-        replace(ITERATOR, "_next_index", lambda original: _tap_next_index(tell, original))
-        replace(ITERATOR, "__next__", lambda original: _tap_next(tell, original))
+        replace(ITERATOR, "_next_index", lambda original: _patch_next_index(loading_begins, original))
+        replace(ITERATOR, "__next__", lambda original: _patch_next(loaded, original))
 
 
-def _tap_next_index(tell: Tell, original: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_next_index(loading_begins: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def _next_index(self: Any) -> Any:
         index = original(self)
         _drawn.setdefault(self, deque()).append(index)
         if getattr(self, "_num_workers", 0) == 0:
             # The sampler has drawn what it needs; what is drawn from now on is the dataset's.
-            tell("loading_begins", self)
+            loading_begins(self)
         return index
 
     return _next_index
 
 
-def _tap_next(tell: Tell, original: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_next(loaded: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807 (it takes the place of the iterator's)
         try:
             data = original(self)
@@ -48,7 +47,7 @@ def _tap_next(tell: Tell, original: Callable[..., Any]) -> Callable[..., Any]:
         except Exception:
             _pop(self)
             raise
-        tell("loaded", self, data, _indices(self))
+        loaded(self, data, _indices(self))
         return data
 
     return __next__

@@ -20,7 +20,7 @@ class GradientHooks:
         """How often each gradient has arrived in this backward pass, in order of first arrival."""
 
         self.sentries: tuple[int, ...] = ()
-        self.witness = 0
+        self.finite_check = 0
         """A small parameter near the input: its gradient is finite only if all that came before it was."""
 
         self.everywhere = False
@@ -74,8 +74,8 @@ class GradientHooks:
         for handle in self._standing:
             handle.remove()
         late = arrivals[-max(1, len(arrivals) // 3) :]
-        self.witness = min(late, key=lambda index: self._parameters[index].numel())
-        self.sentries = tuple({arrivals[0], self.witness, arrivals[-1]})
+        self.finite_check = min(late, key=lambda index: self._parameters[index].numel())
+        self.sentries = tuple({arrivals[0], self.finite_check, arrivals[-1]})
         self._standing = [self._set(index, self._at_sentry) for index in self.sentries]
 
     def _set(self, index: int, arrived: Arrival) -> RemovableHandle:

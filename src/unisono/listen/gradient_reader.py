@@ -45,7 +45,7 @@ class GradientReader:
         self._buffer: Tensor | None = None
         self._window: int | None = None
 
-    def open(self, window: int, fate: GradientLifetime = GradientLifetime.STAY) -> bool:
+    def open(self, window: int, lifetime: GradientLifetime = GradientLifetime.STAY) -> bool:
         """Begins a reading; false when the listening thread has not yet given a buffer back."""
         self._buffer = self._ring.take()
         if self._buffer is None:
@@ -54,7 +54,7 @@ class GradientReader:
             self._reading.reseed(window_seed(window))
             self._window = window
         self._reading.begin(None if self._on_device else self._buffer)
-        self._collector.begin(fate, self.parameters)
+        self._collector.begin(lifetime, self.parameters)
         return True
 
     def hear(self, index: int) -> None:
@@ -70,13 +70,13 @@ class GradientReader:
             raise RuntimeError("A reading should be opened before it is closed.")
         try:
             spent = self._collector.end(self._reading.pending)
-            return self._hearing(self._window, buffer), spent
+            return self._readout(self._window, buffer), spent
         except Exception:
             self._buffer = buffer
             self.abandon()
             raise
 
-    def _hearing(self, window: int, buffer: Tensor) -> GradientReadout:
+    def _readout(self, window: int, buffer: Tensor) -> GradientReadout:
         """On a GPU this starts the copy to the host."""
         if self._stream is None:
             return HostReadout(window, self._group_P, self._ring, buffer, self._reading.square_P)

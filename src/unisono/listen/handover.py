@@ -35,12 +35,12 @@ class Handover:
     loss: float | Tensor | None
     scale: float | Tensor | None
     clip_norm: float | Tensor | None
-    witness: float | Tensor | None
+    finite_sum: float | Tensor | None
     """Sum of one small gradient: not finite if anything upstream of it was not."""
 
     reduced_share: float | Tensor | None
-    hearing: GradientReadout | None
-    statement: RawEvidence
+    readout: GradientReadout | None
+    raw_evidence: RawEvidence
     steered: Steered | None = None
     _floats: DeviceScalars = field(init=False)
     _prints: DeviceScalars = field(init=False)
@@ -49,7 +49,7 @@ class Handover:
     def send(self, device: torch.device) -> Handover:
         """Starts the copy of everything that still lies on a device."""
         self._floats = DeviceScalars(self._numbers(), torch.float64)
-        self._prints = DeviceScalars(self.statement.prints(), torch.int64)
+        self._prints = DeviceScalars(self.raw_evidence.prints(), torch.int64)
         if device.type == "cuda":
             # Also when nothing is on its way for us: samples of the inputs may be.
             self._arrived = torch.cuda.Event()
@@ -57,35 +57,35 @@ class Handover:
         return self
 
     def discard(self) -> None:
-        if self.hearing is not None:
-            self.hearing.discard()
+        if self.readout is not None:
+            self.readout.discard()
 
     def ready(self) -> bool:
         ended = isinstance(self.ended, float) or self.ended.query()
         arrived = self._arrived is None or self._arrived.query()
-        return ended and arrived and (self.hearing is None or self.hearing.ready())
+        return ended and arrived and (self.readout is None or self.readout.ready())
 
     def unscale(self) -> float:
         """Factor from gradients as read to gradients of the loss: the loss scaler's share taken out."""
         return 1.0 / (self._floats.unpack(self.scale) or 1.0)
 
     def signal(self) -> RankStep:
-        loss, clip_norm, witness, reduced = (
-            self._floats.unpack(number) for number in (self.loss, self.clip_norm, self.witness, self.reduced_share)
+        loss, clip_norm, finite_sum, reduced = (
+            self._floats.unpack(number) for number in (self.loss, self.clip_norm, self.finite_sum, self.reduced_share)
         )
         unscale = self.unscale()
-        nonfinite, squared_norm_G = self.hearing.squared_norms() if self.hearing else (0, ())
+        nonfinite, squared_norm_G = self.readout.squared_norms() if self.readout else (0, ())
         return RankStep(
             step=self.step,
             time=self.time,
             loss=loss,
-            finite=nonfinite == 0 and math.isfinite(witness or 0.0) and math.isfinite(loss or 0.0),
+            finite=nonfinite == 0 and math.isfinite(finite_sum or 0.0) and math.isfinite(loss or 0.0),
             skipped=self.skipped,
             compute=None if self.backward is None else self.clock.seconds(self.began, self.backward),
             seconds=self.clock.seconds(self.began, self.ended),
             cost=self.cost,
             clip_norm=clip_norm,
-            heard=self.hearing is not None,
+            heard=self.readout is not None,
             window=self.window,
             nonfinite=nonfinite,
             reduced_share=None if reduced is None else reduced * unscale**2,
@@ -103,5 +103,5 @@ class Handover:
         return self._floats.unpack(number)
 
     def _numbers(self) -> tuple[float | Tensor | None, ...]:
-        numbers = (self.loss, self.scale, self.clip_norm, self.witness, self.reduced_share)
-        return *numbers, self.statement.weight_square
+        numbers = (self.loss, self.scale, self.clip_norm, self.finite_sum, self.reduced_share)
+        return *numbers, self.raw_evidence.weight_square

@@ -49,11 +49,13 @@ class ReadTiming:
         self._task = None
         self._last: tuple[nn.Parameter, Tensor] | None = None
 
-    def begin(self, fate: GradientLifetime, parameters: list[nn.Parameter]) -> None:
+    def begin(self, lifetime: GradientLifetime, parameters: list[nn.Parameter]) -> None:
         """A backward pass begins."""
         self._reset()
-        in_a_view = fate is GradientLifetime.REPLACED and any(parameter.grad is not None for parameter in parameters)
-        self._at_once = self._missed or in_a_view or fate is GradientLifetime.UNCERTAIN
+        in_a_view = lifetime is GradientLifetime.REPLACED and any(
+            parameter.grad is not None for parameter in parameters
+        )
+        self._at_once = self._missed or in_a_view or lifetime is GradientLifetime.UNCERTAIN
 
     def noted(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         self._come_back_at_the_end()

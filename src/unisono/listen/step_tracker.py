@@ -45,8 +45,8 @@ class StepTracker(Listener):
     def __init__(
         self,
         wrapper: Wrapper,
-        probe: GradientReader,
-        witness: EvidenceCollector,
+        reader: GradientReader,
+        evidence: EvidenceCollector,
         share: list[int] | None,
         plan: ListeningPlan,
         submit: Callable[[Handover], None],
@@ -57,16 +57,16 @@ class StepTracker(Listener):
         self.step = first_step
         self.closed, self.pid, self.spent = False, os.getpid(), 0.0
         self.guarded_by: Skips | None = None
-        self._wrapper, self._probe, self._witness, self._plan = wrapper, probe, witness, plan
+        self._wrapper, self._reader, self._evidence, self._plan = wrapper, reader, evidence, plan
         self._submit, self._complain, self._steering, self._share = submit, complain, steering, share
-        self._clock = clock_for(probe.device)
-        self._mine = {id(parameter) for parameter in probe.parameters}
-        self._hooks = GradientHooks(probe.parameters, self._sentry_arrived, self._gradient_arrived)
+        self._clock = clock_for(reader.device)
+        self._mine = {id(parameter) for parameter in reader.parameters}
+        self._hooks = GradientHooks(reader.parameters, self._sentry_arrived, self._gradient_arrived)
         self._touched, self._charged = 0, 0.0
         self._began: Mark = self._clock.mark()
         self._stepping, self._loss = NestedOptimizers(), StepLoss(complain)
         self._reset()
-        witness.step_is(first_step)
+        evidence.step_is(first_step)
 
     def _reset(self) -> None:
         self._backwards = self._strays = self._syncs = self._window = 0
@@ -76,11 +76,11 @@ class StepTracker(Listener):
         self._finite_sum: float | Tensor | None = None
         self._reduced: float | Tensor | None = None
         self._backward_mark: Mark | None = None
-        self._hearing: GradientReadout | None = None
+        self._readout: GradientReadout | None = None
         self._loss.reset()
 
     def capturing(self) -> bool:
-        return self._probe.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        return self._reader.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
     @never_raise
     def record_loss(self, loss: Any) -> None:
@@ -88,7 +88,7 @@ class StepTracker(Listener):
 
     @never_raise
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
-        if self._backwards and (self._zeroed or self._probe.parameters[self._touched].grad is None):
+        if self._backwards and (self._zeroed or self._reader.parameters[self._touched].grad is None):
             self._gradients_were_dropped()
         self._zeroed = False
         self._hooks.fired.clear()
@@ -96,21 +96,21 @@ class StepTracker(Listener):
         self._syncing = self._wrapper.will_sync()
         if self._backwards == 0:
             self._due, self._window = self._plan.hears(self.step), self._plan.window(self.step)
-        self._listening = self._may_listen() and self._probe.open(self._window, self._wrapper.fate_of_gradients())
+        self._listening = self._may_listen() and self._reader.open(self._window, self._wrapper.lifetime_of_gradients())
         if self._listening or self._hooks.everywhere:
             self._hooks.listen_to_all()
 
     def _may_listen(self) -> bool:
         # Without `no_sync` only the first backward of a step sees this worker's own gradient: later ones add to the
         # mean that all-reduce left behind.
-        return self._due and self._syncing and self._syncs == 0 and self._hearing is None
+        return self._due and self._syncing and self._syncs == 0 and self._readout is None
 
     def _gradients_were_dropped(self) -> None:
         """The last backward was followed by `zero_grad` without a step of our optimizer."""
-        if self._stepping or self._foreign_step or self._witness.past_the_wrapper():
+        if self._stepping or self._foreign_step or self._evidence.past_the_wrapper():
             # A closure evaluated again, another model that trains through this one, or a look at some gradients.
-            self._give_up_hearing()
-            self._witness.forget(self._syncs)
+            self._give_up_readout()
+            self._evidence.forget(self._syncs)
             self._reset()
         else:
             self._end_step(skipped=True)
@@ -120,17 +120,17 @@ class StepTracker(Listener):
         complete = self._hooks.count(index)
         if self._syncing:
             self._backward_mark = self._clock.mark()
-            if index == self._hooks.witness and parameter.grad is not None:
+            if index == self._hooks.finite_check and parameter.grad is not None:
                 self._finite_sum = sum_of(parameter.grad)
         if self._listening and complete:
-            self._probe.hear(index)
+            self._reader.hear(index)
 
     def _gradient_arrived(self, index: int, parameter: Tensor) -> None:
         """As `never_raise`, without its checks: nothing is listened to but in a backward pass that has passed them."""
         began = time.perf_counter()
         try:
             if self._hooks.count(index) and self._listening:
-                self._probe.hear(index)
+                self._reader.hear(index)
         except Exception as error:
             self.failed(error)
         self.spent += time.perf_counter() - began
@@ -143,26 +143,26 @@ class StepTracker(Listener):
         listened, self._listening = self._listening, False
         if failed or not self._hooks.fired:
             self._strays += not failed
-            self._probe.abandon()
+            self._reader.abandon()
             return
         self._touched = next(iter(self._hooks.fired))
         self._backwards += 1
         self._syncs += self._syncing
         self._loss.accept()
-        self._witness.backward_counted(self._syncing)
+        self._evidence.backward_counted(self._syncing)
         if self._loss.scale is not None:
             self._scale = self._loss.scale
         if listened:
-            self._finish_hearing()
+            self._finish_readout()
 
-    def _finish_hearing(self) -> None:
+    def _finish_readout(self) -> None:
         if not self._hooks.as_usual():
-            self._probe.abandon()
+            self._reader.abandon()
             return
-        self._hearing, late = self._probe.close()
+        self._readout, late = self._reader.close()
         self.spent += late
         if self._share is not None and self._wrapper.plain_mean():
-            self._reduced = self._probe.squared_norm_of(self._share)
+            self._reduced = self._reader.squared_norm_of(self._share)
 
     @never_raise
     def gradients_zeroed(self, parameters: list[Tensor]) -> None:
@@ -194,7 +194,7 @@ class StepTracker(Listener):
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""
-        missed = self._strays > 0 and any(parameter.grad is not None for parameter in self._probe.parameters)
+        missed = self._strays > 0 and any(parameter.grad is not None for parameter in self._reader.parameters)
         self._hooks.everywhere |= missed
         return missed
 
@@ -213,10 +213,10 @@ class StepTracker(Listener):
 
     def _end_step(self, skipped: bool) -> None:
         ended = self._clock.mark()
-        statement = self._witness.statement(self._backwards, self._syncs)
-        spent = self.spent + self._witness.spent
+        raw_evidence = self._evidence.raw_evidence(self._backwards, self._syncs)
+        spent = self.spent + self._evidence.spent
         cost, self._charged = spent - self._charged, spent
-        parcel = Handover(
+        handover = Handover(
             step=self.step,
             time=time.time(),
             due=self._due,
@@ -230,32 +230,32 @@ class StepTracker(Listener):
             loss=self._loss.value(),
             scale=self._scale,
             clip_norm=self._clip_norm,
-            witness=self._finite_sum,
+            finite_sum=self._finite_sum,
             reduced_share=self._reduced if self._syncs == 1 else None,
-            hearing=self._hearing,
-            statement=statement,
+            readout=self._readout,
+            raw_evidence=raw_evidence,
             steered=None if self._steering is None else self._steering.take(),
         )
         self.step += 1
-        self._witness.step_is(self.step)
+        self._evidence.step_is(self.step)
         self._began = ended
         self._reset()
-        self._submit(parcel.send(self._probe.device))
+        self._submit(handover.send(self._reader.device))
 
     def failed(self, error: Exception) -> None:
         self._hooks.rest()
-        self._give_up_hearing()
+        self._give_up_readout()
         self._complain(f"listening failed ({type(error).__name__}: {error}); training is not affected")
 
     def close(self) -> None:
         self.closed = True
         self._hooks.remove()
-        self._give_up_hearing()
+        self._give_up_readout()
         self._loss.reset()
 
-    def _give_up_hearing(self) -> None:
+    def _give_up_readout(self) -> None:
         self._listening = False
-        self._probe.abandon()
-        if self._hearing is not None:
-            self._hearing.discard()
-            self._hearing = None
+        self._reader.abandon()
+        if self._readout is not None:
+            self._readout.discard()
+            self._readout = None

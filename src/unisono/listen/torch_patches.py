@@ -1,6 +1,6 @@
 """Where unisono listens in on torch: `backward`, `zero_grad`, `GradScaler`, gradient clipping and optimizer steps.
 
-The functions are replaced while somebody listens and put back afterwards. A tap passes arguments and results through
+The functions are replaced while somebody listens and put back afterwards. A patch passes arguments and results through
 untouched; listeners swallow their own errors.
 """
 
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from unisono.listen import dataloader_patches as loader_taps
+from unisono.listen import dataloader_patches
 
 
 class Listener:
@@ -37,50 +37,100 @@ class Listener:
     def loaded(self, iterator: Any, data: Any, indices: list[int] | None) -> None: ...
 
 
-class _Switchboard:
+class _Patched:
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self.depth = 0
         self.undo: list[Callable[[], None]] = []
 
 
-_board = _Switchboard()
+_patched = _Patched()
 
 
 def connect(listener: Listener) -> None:
-    if not _board.listeners:
+    if not _patched.listeners:
         _install()
-    _board.listeners = (*_board.listeners, listener)
+    _patched.listeners = (*_patched.listeners, listener)
 
 
 def disconnect(listener: Listener) -> None:
-    _board.listeners = tuple(other for other in _board.listeners if other is not listener)
-    if not _board.listeners:
-        while _board.undo:
-            _board.undo.pop()()
+    _patched.listeners = tuple(other for other in _patched.listeners if other is not listener)
+    if not _patched.listeners:
+        while _patched.undo:
+            _patched.undo.pop()()
 
 
 def _install() -> None:
     # A compiled training step must not trace into the listeners.
-    tell, tell_of = torch.compiler.disable(_tell), torch.compiler.disable(_tell_of)
-    _replace(torch.autograd, "backward", _tap_backward)
-    _replace(torch.optim.Optimizer, "zero_grad", functools.partial(_tap_zero_grad, tell_of))
-    _replace(nn.Module, "zero_grad", functools.partial(_tap_zero_grad, tell_of))
-    _replace(torch.amp.GradScaler, "scale", functools.partial(_tap_scale, tell))
-    _replace(torch.amp.GradScaler, "step", functools.partial(_tap_scaler_step, tell_of))
-    _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", functools.partial(_tap_clip, tell))
-    _replace(DistributedDataParallel, "forward", functools.partial(_tap_forward, tell))
-    loader_taps.install(_replace, _tell)
-    begins = register_optimizer_step_pre_hook(lambda optimizer, *_: tell_of("optimizer_begins", optimizer, optimizer))
-    stepped = register_optimizer_step_post_hook(
-        lambda optimizer, *_: tell_of("optimizer_stepped", optimizer, optimizer)
-    )
-    _board.undo += [begins.remove, stepped.remove]
+    untraced: Callable[[Callable[..., None]], Callable[..., None]] = torch.compiler.disable
+    zeroed = untraced(_gradients_zeroed)
+    _replace(torch.autograd, "backward", _patch_backward)
+    _replace(torch.optim.Optimizer, "zero_grad", functools.partial(_patch_zero_grad, zeroed))
+    _replace(nn.Module, "zero_grad", functools.partial(_patch_zero_grad, zeroed))
+    _replace(torch.amp.GradScaler, "scale", functools.partial(_patch_scale, untraced(_loss_scaled)))
+    _replace(torch.amp.GradScaler, "step", functools.partial(_patch_scaler_step, untraced(_scaler_stepped)))
+    clip = functools.partial(_patch_clip, untraced(_clipped))
+    _replace(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", clip)
+    forward = functools.partial(_patch_forward, untraced(_forward_begins), untraced(_forward_ended))
+    _replace(DistributedDataParallel, "forward", forward)
+    dataloader_patches.install(_replace, _loading_begins, _loaded)
+    begins = register_optimizer_step_pre_hook(untraced(_optimizer_begins))
+    stepped = register_optimizer_step_post_hook(untraced(_optimizer_stepped))
+    _patched.undo += [begins.remove, stepped.remove]
 
 
-def _tell(what: str, *news: Any) -> None:
-    for listener in _board.listeners:
-        getattr(listener, what)(*news)
+def _gradients_zeroed(owner: Any) -> None:
+    parameters = _parameters_of(owner)
+    for listener in _patched.listeners:
+        listener.gradients_zeroed(parameters)
+
+
+def _loss_scaled(scaled: Any, scaler: Any, losses: Any) -> None:
+    for listener in _patched.listeners:
+        listener.loss_scaled(scaled, scaler, losses)
+
+
+def _scaler_stepped(optimizer: Any) -> None:
+    parameters = _parameters_of(optimizer)
+    for listener in _patched.listeners:
+        listener.scaler_stepped(parameters, optimizer)
+
+
+def _clipped(parameters: list[Tensor], norm: Tensor) -> None:
+    for listener in _patched.listeners:
+        listener.clipped(parameters, norm)
+
+
+def _optimizer_begins(optimizer: Any, *_: Any) -> None:
+    parameters = _parameters_of(optimizer)
+    for listener in _patched.listeners:
+        listener.optimizer_begins(parameters, optimizer)
+
+
+def _optimizer_stepped(optimizer: Any, *_: Any) -> None:
+    parameters = _parameters_of(optimizer)
+    for listener in _patched.listeners:
+        listener.optimizer_stepped(parameters, optimizer)
+
+
+def _forward_begins(model: Any, inputs: Any) -> None:
+    for listener in _patched.listeners:
+        listener.forward_begins(model, inputs)
+
+
+def _forward_ended(model: Any) -> None:
+    for listener in _patched.listeners:
+        listener.forward_ended(model)
+
+
+def _loading_begins(iterator: Any) -> None:
+    for listener in _patched.listeners:
+        listener.loading_begins(iterator)
+
+
+def _loaded(iterator: Any, data: Any, indices: list[int] | None) -> None:
+    for listener in _patched.listeners:
+        listener.loaded(iterator, data, indices)
 
 
 def _parameters_of(owner: Any) -> list[Tensor]:
@@ -91,44 +141,40 @@ def _parameters_of(owner: Any) -> list[Tensor]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
-def _tell_of(what: str, owner: Any, *news: Any) -> None:
-    _tell(what, _parameters_of(owner), *news)
-
-
-def _replace(owner: Any, name: str, tap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _replace(owner: Any, name: str, patch: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
-    tapped = functools.wraps(original)(tap(original))
-    setattr(owner, name, tapped)
+    patched = functools.wraps(original)(patch(original))
+    setattr(owner, name, patched)
 
     def put_back() -> None:
-        # Somebody may have wrapped our tap meanwhile; taking theirs away would change the user's program.
-        if getattr(owner, name, None) is tapped:
+        # Somebody may have wrapped our patch meanwhile; taking theirs away would change the user's program.
+        if getattr(owner, name, None) is patched:
             setattr(owner, name, original)
 
-    _board.undo.append(put_back)
+    _patched.undo.append(put_back)
 
 
 @contextmanager
 def _outermost(roots: Any, grad_tensors: Any) -> Iterator[None]:
     """Reentrant checkpointing calls `backward` inside a backward pass: only the outermost counts."""
-    outermost = _board.depth == 0
-    listeners = _board.listeners if outermost else ()
+    outermost = _patched.depth == 0
+    listeners = _patched.listeners if outermost else ()
     failed = True
-    _board.depth += 1
+    _patched.depth += 1
     try:
         for listener in listeners:
             listener.backward_begins(roots, grad_tensors)
         yield
         failed = False
     finally:
-        _board.depth -= 1
+        _patched.depth -= 1
         for listener in listeners:
             listener.backward_ended(failed)
 
 
-def _tap_backward(original: Callable[..., None]) -> Callable[..., None]:
+def _patch_backward(original: Callable[..., None]) -> Callable[..., None]:
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
         with _outermost(tensors, grad_tensors):
             original(tensors, grad_tensors, *args, **kwargs)
@@ -136,52 +182,54 @@ def _tap_backward(original: Callable[..., None]) -> Callable[..., None]:
     return torch.compiler.disable(backward)  # type: ignore[no-any-return]
 
 
-def _tap_forward(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_forward(
+    forward_begins: Callable[..., None], forward_ended: Callable[..., None], original: Callable[..., Any]
+) -> Callable[..., Any]:
     def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         # While it is compiled nothing of ours may end up in the graph.
         if torch.compiler.is_compiling():
             return original(self, *inputs, **kwargs)
-        tell("forward_begins", self, (inputs, kwargs))
+        forward_begins(self, (inputs, kwargs))
         output = original(self, *inputs, **kwargs)
-        tell("forward_ended", self)
+        forward_ended(self)
         return output
 
     return forward
 
 
-def _tap_zero_grad(tell: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
+def _patch_zero_grad(gradients_zeroed: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        tell("gradients_zeroed", self)
+        gradients_zeroed(self)
 
     return zero_grad
 
 
-def _tap_scale(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_scale(loss_scaled: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def scale(self: Any, outputs: Any) -> Any:
         scaled = original(self, outputs)
         if self.is_enabled():
-            tell("loss_scaled", scaled, self, outputs)
+            loss_scaled(scaled, self, outputs)
         return scaled
 
     return scale
 
 
-def _tap_scaler_step(tell: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_scaler_step(scaler_stepped: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         result = original(self, optimizer, *args, **kwargs)
-        tell("scaler_stepped", optimizer, optimizer)
+        scaler_stepped(optimizer)
         return result
 
     return step
 
 
-def _tap_clip(tell: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
+def _patch_clip(clipped: Callable[..., None], original: Callable[..., None]) -> Callable[..., None]:
     def clip(
         parameters: Iterable[Tensor] | Tensor, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any
     ) -> None:
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        tell("clipped", parameters, total_norm)
+        clipped(parameters, total_norm)
         original(parameters, max_norm, total_norm, *args, **kwargs)
 
     return clip

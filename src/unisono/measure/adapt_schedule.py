@@ -21,7 +21,7 @@ class ScheduleAdapter:
     def __init__(self, note: Callable[..., None]) -> None:
         self._note = note
         self._budget = Budget()
-        self._inquiry = FollowUpQuestions()
+        self._questions = FollowUpQuestions()
         self._last_step = -1
         self._interval_set_at = -FEWEST_STEPS_BETWEEN_INTERVALS
         self._processor = time.thread_time()
@@ -29,10 +29,12 @@ class ScheduleAdapter:
         self._lost = False
         self._suspected_at = -STEPS_BETWEEN_SUSPICIONS
 
-    def after(self, roll: AllRanksStep, record: StepRecord, exchange: ExchangeThread, guarded: bool = False) -> None:
+    def after(
+        self, all_ranks: AllRanksStep, record: StepRecord, exchange: ExchangeThread, guarded: bool = False
+    ) -> None:
         """A step has been written down."""
         self._last_step = max(self._last_step, record.step)
-        signals = [signal for signal in roll.signal_W if signal is not None]
+        signals = [signal for signal in all_ranks.signal_W if signal is not None]
         if not signals:
             return
         cost = max(signal.cost for signal in signals) + self._own_processor_time()
@@ -41,11 +43,11 @@ class ScheduleAdapter:
         share = exchange.plan.budget(start + AHEAD)
         if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
             self._set_interval(start, share, exchange)
-        spoilt = [worker for worker, one in enumerate(roll.signal_W) if one is not None and not one.finite]
+        spoilt = [worker for worker, one in enumerate(all_ranks.signal_W) if one is not None and not one.finite]
         # What steering left out has been dealt with, and may go on for the whole run.
         if spoilt and (guarded or not record.skipped) and not are_left_out(record, spoilt):
             self.suspect(exchange)
-        for question in self._inquiry.about(record, start, guarded):
+        for question in self._questions.about(record, start, guarded):
             self._announce(question, exchange)
 
     def look_closer(self, exchange: ExchangeThread) -> None:
@@ -69,8 +71,8 @@ class ScheduleAdapter:
             self._note("gradient directions are heard again", about="directions-back")
 
     def reopen_directions(self, exchange: ExchangeThread, all_present: bool) -> None:
-        yard, now = exchange.switchyard, time.monotonic()
-        if not yard.broken:
+        channel, now = exchange.channel, time.monotonic()
+        if not channel.broken:
             return
         if self._retry_at == 0.0:
             self._lost = True
@@ -79,7 +81,7 @@ class ScheduleAdapter:
             self._retry_after = min(LONGEST_RETRY, 2 * self._retry_after)
         elif now >= self._retry_at and all_present:
             self._retry_at = 0.0
-            self._announce(Announcement(start=self._soon(exchange), era=yard.era + 1), exchange)
+            self._announce(Announcement(start=self._soon(exchange), era=channel.era + 1), exchange)
 
     def _own_processor_time(self) -> float:
         """What this thread has used since the last step: on a CPU it is taken from training."""
@@ -98,5 +100,5 @@ class ScheduleAdapter:
         return max(self._last_step, exchange.newest) + self._budget.ahead()
 
     def _announce(self, announcement: Announcement, exchange: ExchangeThread) -> None:
-        exchange.mailbox.announce(announcement)
+        exchange.message_store.announce(announcement)
         exchange.take(announcement)

@@ -17,8 +17,7 @@ from torch import Tensor
 from unisono.common.limits import ALL_PAIRS_UP_TO
 from unisono.listen.messages import AllRanksStep
 from unisono.records import Floats
-from unisono.sketch import dequantise, gram
-from unisono.sketch import many_workers as crowd
+from unisono.sketch import dequantise, gram, many_workers
 
 
 @dataclass(slots=True)
@@ -28,25 +27,25 @@ class DirectionWindow:
     start: int | None = None
     steps: int = 0
     direction_WK: Tensor | None = None
-    of_crowd: crowd.SummedDirections | None = None
+    of_many: many_workers.SummedDirections | None = None
 
     def begin(self, start: int) -> None:
-        self.start, self.steps, self.direction_WK, self.of_crowd = start, 0, None, None
+        self.start, self.steps, self.direction_WK, self.of_many = start, 0, None, None
 
 
 def consistency(
-    roll: AllRanksStep, square_W: Tensor, mean_square: float | None, window: DirectionWindow, matrices: bool
+    all_ranks: AllRanksStep, square_W: Tensor, mean_square: float | None, window: DirectionWindow, matrices: bool
 ) -> tuple[dict[str, Any], float | None]:
     """The fields, and the squared norm of the mean gradient: exact where it was given, else from the sketches.
 
     :param square_W: Exact squared norms of the gradients; NaN where they are not known.
     """
-    if roll.sketch_WK is None:
+    if all_ranks.sketch_WK is None:
         return {}, mean_square
-    here = next(signal.window for signal in roll.signal_W if signal is not None and signal.heard)
+    here = next(signal.window for signal in all_ranks.signal_W if signal is not None and signal.heard)
     if here != window.start:
         window.begin(here)
-    sketch_WK, scale_W = roll.sketch_WK, roll.scale_W
+    sketch_WK, scale_W = all_ranks.sketch_WK, all_ranks.scale_W
     sent_W = sketch_WK.isfinite().all(1) if scale_W is None else scale_W.isfinite()
     if len(square_W) > ALL_PAIRS_UP_TO:
         return _by_sums(sketch_WK, sent_W, square_W, mean_square, window)
@@ -56,13 +55,13 @@ def consistency(
     return _pairs(gram_WW, matrices) | summed, mean_square
 
 
-def by_group(roll: AllRanksStep) -> dict[str, Any]:
+def by_group(all_ranks: AllRanksStep) -> dict[str, Any]:
     """Leave-one-out cosines of each layer group, from its own sketches."""
-    if roll.sketch_GWK is None:
+    if all_ranks.sketch_GWK is None:
         return {}
-    sketch_GWK = widened(roll.sketch_GWK, roll.scale_GW)
-    if len(roll.signal_W) > ALL_PAIRS_UP_TO:
-        cos_GW = [crowd.leave_one_out_of(sketch_WK) for sketch_WK in sketch_GWK]
+    sketch_GWK = widened(all_ranks.sketch_GWK, all_ranks.scale_GW)
+    if len(all_ranks.signal_W) > ALL_PAIRS_UP_TO:
+        cos_GW = [many_workers.leave_one_out_of(sketch_WK) for sketch_WK in sketch_GWK]
     else:
         cos_GW = [gram.leave_one_out(gram.gram(sketch_WK)) for sketch_WK in sketch_GWK]
     return {"cos_GW": tuple(floats(cos_W.tolist()) for cos_W in cos_GW)}
@@ -117,20 +116,20 @@ def _summed(cos_W: Tensor, window: DirectionWindow) -> dict[str, Any]:
 def _by_sums(
     sketch_WK: Tensor, sent_W: Tensor, square_W: Tensor, mean_square: float | None, window: DirectionWindow
 ) -> tuple[dict[str, Any], float | None]:
-    if window.of_crowd is None:
-        window.of_crowd = crowd.SummedDirections.none(*sketch_WK.shape)
+    if window.of_many is None:
+        window.of_many = many_workers.SummedDirections.none(*sketch_WK.shape)
     everybody = bool((sent_W & square_W.isfinite()).all())
-    found = crowd.ManyWorkers(sketch_WK, square_W, sent_W).look(window.of_crowd if everybody else None)
+    found = many_workers.ManyWorkers(sketch_WK, square_W, sent_W).look(window.of_many if everybody else None)
     if mean_square is not None:
-        found = crowd.shift_to_mean(found, mean_square)
+        found = many_workers.shift_to_mean(found, mean_square)
     elif everybody:
         mean_square = _square(float(found.gradients.whole) / len(square_W) ** 2)
     values: dict[str, Any] = {
-        "cos_W": floats(crowd.leave_one_out(found.gradients).tolist()),
-        "cos_mean": or_none(crowd.mean_pairwise(found)),
+        "cos_W": floats(many_workers.leave_one_out(found.gradients).tolist()),
+        "cos_mean": or_none(many_workers.mean_pairwise(found)),
     }
     if found.window is not None:
-        values |= _summed(crowd.leave_one_out(found.window), window)
+        values |= _summed(many_workers.leave_one_out(found.window), window)
     return values, mean_square
 
 

@@ -17,41 +17,41 @@ REAL = ("lr", "length", "padding")
 DATA = {"same_indices_W": "indices", "same_content_W": "content", "same_targets_W": "targets"}
 
 
-def compare(roll: AllRanksStep) -> dict[str, Any]:
+def compare(all_ranks: AllRanksStep) -> dict[str, Any]:
     """The exact fields of the step's record."""
-    present = [signal for signal in roll.signal_W if signal is not None]
+    present = [signal for signal in all_ranks.signal_W if signal is not None]
     if not present:
         return {}
-    return _steps(roll) | _optimizer(roll, present) | _audits(roll, present) | _data(roll, present)
+    return _steps(all_ranks) | _optimizer(all_ranks, present) | _audits(all_ranks, present) | _data(all_ranks, present)
 
 
-def _steps(roll: AllRanksStep) -> dict[str, Any]:
+def _steps(all_ranks: AllRanksStep) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in ("skipped", "passes", "updates"):
-        found_W = _each(roll, name)
+        found_W = _each(all_ranks, name)
         if _differ(found_W):
             values[f"{name}_W"] = found_W
     for name in ("syncs", "backwards"):
-        found_W = _each(roll, name)
+        found_W = _each(all_ranks, name)
         if any(number not in (None, 1) for number in found_W):
             values[f"{name}_W"] = found_W
     return values
 
 
-def _optimizer(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
-    lr_W, settings_W = _each(roll, "lr"), _each(roll, "settings")
+def _optimizer(all_ranks: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
+    lr_W, settings_W = _each(all_ranks, "lr"), _each(all_ranks, "settings")
     values: dict[str, Any] = {"lr_W": lr_W} if _differ(lr_W) else {"lr": present[0].lr}
     if _differ(settings_W):
         values["settings_W"] = twins(settings_W)
     return values
 
 
-def _audits(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
+def _audits(all_ranks: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     parts = {(signal.part, signal.parts) for signal in present}
     part, whole = next(iter(parts))
     if len(parts) > 1 or not whole:
         return {}
-    found = {name: _each(roll, name) for name in AUDITS}
+    found = {name: _each(all_ranks, name) for name in AUDITS}
     taken = tuple(name for name in AUDITS if sum(number is not None for number in found[name]) > 1)
     differing = {f"{name}_W": twins(found[name]) for name in taken if _differ(found[name])}
     values: dict[str, Any] = {"audits": taken, "part": part, "parts": whole, **differing}
@@ -60,14 +60,14 @@ def _audits(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     return values
 
 
-def _data(roll: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
+def _data(all_ranks: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in ("samples", "length", "padding"):
-        found_W = _each(roll, name)
+        found_W = _each(all_ranks, name)
         if any(number is not None for number in found_W):
             values[f"{name}_W"] = found_W
     for title, name in DATA.items():
-        found_W = _each(roll, name)
+        found_W = _each(all_ranks, name)
         if _any_equal(found_W):
             values[title] = twins(found_W)
     heard = [signal for signal in present if signal.content is not None]
@@ -85,9 +85,9 @@ def twins(values_W: Sequence[Hashable | None]) -> Twins:
     return tuple(None if value is None else first.setdefault(value, worker) for worker, value in enumerate(values_W))
 
 
-def _each(roll: AllRanksStep, name: str) -> tuple[Any, ...]:
+def _each(all_ranks: AllRanksStep, name: str) -> tuple[Any, ...]:
     value_of = attrgetter(name)
-    value_W = tuple(None if signal is None else value_of(signal) for signal in roll.signal_W)
+    value_W = tuple(None if signal is None else value_of(signal) for signal in all_ranks.signal_W)
     return tuple(map(_same_nan, value_W)) if name in REAL else value_W
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from unisono.exchange.gloo_channel import Payloads
-from unisono.exchange.store import GREETING_PATIENCE, RankMessage
+from unisono.exchange.store import REGISTRATION_PATIENCE, RankMessage
 from unisono.exchange.thread import TURN, UNASKED, ExchangeThread
 from unisono.listen.messages import AllRanksStep
 from unisono.measure.adapt_schedule import ScheduleAdapter
@@ -53,7 +53,7 @@ class Rank0:
         complain: Callable[[str], None],
     ) -> None:
         self._ranks, self._world = ranks, len(ranks)
-        self.book = StepAssembler(self._world)
+        self.assembler = StepAssembler(self._world)
         self.last_step = -1
         self._attempt, self._layout = attempt, layout
         self._write, self._met, self._plain_mean, self._complain = write, met, plain_mean, complain
@@ -63,86 +63,86 @@ class Rank0:
         """Lists that did not fit into the run file."""
 
         self._assembly = EvidenceRecords(self._world, attempt)
-        self._attendance = Liveness()
-        self._planner = ScheduleAdapter(self._note)
+        self._liveness = Liveness()
+        self._schedule_adapter = ScheduleAdapter(self._note)
         self._started = time.monotonic()
         self._introduced = False
-        self._looked, self._seen_sent, self._greet_again = 0.0, 0, 0.0
+        self._looked, self._seen_sent, self._register_again = 0.0, 0, 0.0
 
     def turn(self, exchange: ExchangeThread) -> None:
-        self._greet(exchange)
+        self._register(exchange)
         if self._has_reason_to_look(exchange):
             self._collect(exchange)
         if self._introduced:
             self._write_down(exchange)
             self._watch_ranks(exchange)
-        all_present = len(self.book.expected) == self._world and not self.book.silent()
-        self._planner.reopen_directions(exchange, all_present)
+        all_present = len(self.assembler.expected) == self._world and not self.assembler.silent()
+        self._schedule_adapter.reopen_directions(exchange, all_present)
         if self._diagnosis.tell():
-            self._planner.suspect(exchange, keep=True)
+            self._schedule_adapter.suspect(exchange, keep=True)
         elif self._diagnosis.suspicious:
-            self._planner.look_closer(exchange)
+            self._schedule_adapter.look_closer(exchange)
 
     def _write_down(self, exchange: ExchangeThread, everything: bool = False) -> None:
         """Evidence first: what a step shows may be explained by it."""
-        for record in self._assembly.complete(self.book.expected.difference(self.book.silent()), everything):
+        for record in self._assembly.complete(self.assembler.expected.difference(self.assembler.silent()), everything):
             self._write(record)
-        for roll in self.book.complete(self._plain_mean(), everything):
-            self._consider(roll, exchange)
+        for all_ranks in self.assembler.complete(self._plain_mean(), everything):
+            self._consider(all_ranks, exchange)
 
     def awaits(self, step: int) -> None:
-        self.book.await_directions(step)
+        self.assembler.await_directions(step)
 
     def directions_lost(self) -> None:
-        self.book.lose_directions()
+        self.assembler.lose_directions()
 
     def gathered(self, step: int, packets_WP: Tensor) -> bool:
         payloads = Payloads.from_packets(packets_WP)
         if payloads is None:
             return False
-        self.book.add_directions(step, self._layout.decode(payloads.body_WB, payloads.sent_W))
-        self._planner.directions_arrived()
+        self.assembler.add_directions(step, self._layout.decode(payloads.body_WB, payloads.sent_W))
+        self._schedule_adapter.directions_arrived()
         return True
 
-    def farewell(self, exchange: ExchangeThread, deadline: float) -> None:
+    def finish(self, exchange: ExchangeThread, deadline: float) -> None:
         while not self._all_left(exchange) and time.monotonic() < deadline:
-            self._greet(exchange)
+            self._register(exchange)
             self._collect(exchange)
             exchange.exchange_directions()
             time.sleep(TURN / 4)
         self._introduce(exchange)
         self._write_down(exchange, everything=True)
         self._diagnosis.tell(last=True)
-        exchange.lost += self.book.late
+        exchange.lost += self.assembler.late
 
     def _has_reason_to_look(self, exchange: ExchangeThread) -> bool:
         """Each look at the store takes a tenth of a millisecond of processor time: not while nothing can be there."""
-        now, sent = time.monotonic(), exchange.mailbox.sent
-        if now - self._looked < exchange.mailbox.pace / 2:
+        now, sent = time.monotonic(), exchange.message_store.sent
+        if now - self._looked < exchange.message_store.pace / 2:
             return False
-        if self.book.open or sent != self._seen_sent or now - self._looked > UNASKED:
+        if self.assembler.open or sent != self._seen_sent or now - self._looked > UNASKED:
             self._looked, self._seen_sent = now, sent
             return True
         return False
 
     def _all_left(self, exchange: ExchangeThread) -> bool:
-        return self._introduced and exchange.mailbox.left >= self.book.expected and exchange.switchyard.idle
+        return self._introduced and exchange.message_store.left >= self.assembler.expected and exchange.channel.idle
 
-    def _greet(self, exchange: ExchangeThread) -> None:
-        if len(self.book.expected) == self._world or time.monotonic() < self._greet_again:
+    def _register(self, exchange: ExchangeThread) -> None:
+        if len(self.assembler.expected) == self._world or time.monotonic() < self._register_again:
             return
         # Who has not come within the first seconds is asked for now and then.
-        self._greet_again = time.monotonic() + (1.0 if self._introduced else 0.0)
-        for rank in exchange.mailbox.greetings():
-            self.book.greet(rank)
-        missing = sorted(set(range(self._world)).difference(self.book.expected))
+        self._register_again = time.monotonic() + (1.0 if self._introduced else 0.0)
+        for rank in exchange.message_store.registrations():
+            self.assembler.register(rank)
+        missing = sorted(set(range(self._world)).difference(self.assembler.expected))
         if not missing:
             if self._introduced:
                 self._note("all ranks are heard now", about="returned", ranks=self._named(range(self._world)))
             self._introduce(exchange)
-        elif not self._introduced and time.monotonic() - self._started > GREETING_PATIENCE:
+        elif not self._introduced and time.monotonic() - self._started > REGISTRATION_PATIENCE:
             self._introduce(exchange)
-            others = list(self._named(sorted(self.book.expected)))
+            others = list(self._named(sorted(self.assembler.expected)))
             self._note(
                 f"ranks {list(self._named(missing))} are not heard: call attach on every rank. "
                 f"Going on with ranks {others} alone",
@@ -153,40 +153,40 @@ class Rank0:
     def _introduce(self, exchange: ExchangeThread) -> None:
         if not self._introduced:
             self._introduced = True
-            self._met(exchange.mailbox.greetings())
+            self._met(exchange.message_store.registrations())
 
     def _collect(self, exchange: ExchangeThread) -> None:
-        ranks = sorted(self.book.expected)
+        ranks = sorted(self.assembler.expected)
         while ranks:
-            fresh, lost = exchange.mailbox.collect(ranks)
+            fresh, lost = exchange.message_store.collect(ranks)
             exchange.lost += lost
-            for rank, letter in fresh.items():
-                self._take(rank, letter, exchange)
+            for rank, rank_message in fresh.items():
+                self._take(rank, rank_message, exchange)
             ranks = sorted(fresh)
 
-    def _take(self, rank: int, letter: RankMessage, exchange: ExchangeThread) -> None:
-        for signal in letter.signals:
-            self.book.add_signal(rank, signal)
-        for message in letter.messages:
+    def _take(self, rank: int, rank_message: RankMessage, exchange: ExchangeThread) -> None:
+        for signal in rank_message.signals:
+            self.assembler.add_signal(rank, signal)
+        for message in rank_message.messages:
             self._assembly.add(rank, message)
-        if rank in exchange.mailbox.left:
-            self._attendance.left(rank)
+        if rank in exchange.message_store.left:
+            self._liveness.left(rank)
         else:
-            self._attendance.heard(rank, max(self.last_step, exchange.newest))
+            self._liveness.heard(rank, max(self.last_step, exchange.newest))
 
-    def _consider(self, roll: AllRanksStep, exchange: ExchangeThread) -> None:
-        whole = measure(roll, self._memory, self._attempt, exchange.plan.in_burst(roll.step))
+    def _consider(self, all_ranks: AllRanksStep, exchange: ExchangeThread) -> None:
+        whole = measure(all_ranks, self._memory, self._attempt, exchange.plan.in_burst(all_ranks.step))
         record, left_out = shortened(whole)
         if not self._left_out.issuperset(left_out):
             self._left_out.update(left_out)
             names = ", ".join(left_out)
             self._note(f"records of {self._world} workers are too long for the run file; left out of them: {names}")
-        self.last_step = max(self.last_step, roll.step)
+        self.last_step = max(self.last_step, all_ranks.step)
         self._write(record)
-        self._planner.after(roll, record, exchange, self._diagnosis.skipped_by_guard(roll.step))
+        self._schedule_adapter.after(all_ranks, record, exchange, self._diagnosis.skipped_by_guard(all_ranks.step))
 
     def _watch_ranks(self, exchange: ExchangeThread) -> None:
-        for change in self._attendance.changes(max(self.last_step, exchange.newest)):
+        for change in self._liveness.changes(max(self.last_step, exchange.newest)):
             ranks = self._named(change.workers)
             self._note(CHANGES[change.about].format(ranks=ranks), about=change.about, ranks=ranks)
 

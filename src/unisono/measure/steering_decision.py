@@ -14,9 +14,9 @@ MOST_WORKERS = 64
 """Above so many, who was left out is kept only at heard steps: it would be most of a file."""
 
 
-def decided(roll: AllRanksStep, heard: bool) -> dict[str, Any]:
+def decided(all_ranks: AllRanksStep, heard: bool) -> dict[str, Any]:
     """The fields of the step's record; none without steering, or where the worker that tells of it was silent."""
-    signal = next((signal for signal in roll.signal_W if signal is not None and signal.weight_W), None)
+    signal = next((signal for signal in all_ranks.signal_W if signal is not None and signal.weight_W), None)
     if signal is None:
         return {}
     weight_W, workers = signal.weight_W, len(signal.weight_W)

@@ -31,20 +31,20 @@ class _OpenStep:
 class StepAssembler:
     def __init__(self, world: int) -> None:
         self._world = world
-        self._pages: dict[int, _OpenStep] = {}
+        self._open_steps: dict[int, _OpenStep] = {}
         self._missed = [0] * world
         self._closed = -1
         self.expected: set[int] = set()
         self.late = 0
         """Reports of steps that had been written down without them."""
 
-    def greet(self, rank: int) -> None:
+    def register(self, rank: int) -> None:
         self.expected.add(rank)
 
     @property
     def open(self) -> bool:
         """Whether a step waits for somebody."""
-        return bool(self._pages)
+        return bool(self._open_steps)
 
     def silent(self) -> list[int]:
         return [rank for rank in sorted(self.expected) if self._missed[rank] >= SILENT_AFTER]
@@ -54,57 +54,59 @@ class StepAssembler:
         if signal.step <= self._closed:
             self.late += 1
         else:
-            self._page(signal.step).signals[rank] = signal
+            self._open_step(signal.step).signals[rank] = signal
 
     def await_directions(self, step: int) -> None:
         if step > self._closed:
-            self._page(step).awaits_directions = True
+            self._open_step(step).awaits_directions = True
 
     def add_directions(self, step: int, directions: Directions) -> None:
         """The gathered sketches of `step`."""
-        page = self._pages.get(step)
-        if page is not None:
-            page.awaits_directions = False
-            page.directions = directions
+        open_step = self._open_steps.get(step)
+        if open_step is not None:
+            open_step.awaits_directions = False
+            open_step.directions = directions
             self._let_go_of_oldest()
 
     def lose_directions(self) -> None:
-        for page in self._pages.values():
-            page.awaits_directions = False
+        for open_step in self._open_steps.values():
+            open_step.awaits_directions = False
 
     def complete(self, plain_mean: bool, everything: bool = False) -> Iterator[AllRanksStep]:
         """Steps that all have reported, or that have waited long enough, oldest first."""
-        for step in sorted(self._pages):
+        for step in sorted(self._open_steps):
             if not (everything or self._is_complete(step)):
                 return
-            yield self._close_page(step, plain_mean)
+            yield self._close_step(step, plain_mean)
 
-    def _page(self, step: int) -> _OpenStep:
-        return self._pages.setdefault(step, _OpenStep(time.monotonic()))
+    def _open_step(self, step: int) -> _OpenStep:
+        return self._open_steps.setdefault(step, _OpenStep(time.monotonic()))
 
     def _let_go_of_oldest(self) -> None:
-        holding = [self._pages[step] for step in sorted(self._pages) if self._pages[step].directions is not None]
-        held = sum(_bytes(page.directions) for page in holding)
-        for page in holding:
+        holding = [
+            self._open_steps[step] for step in sorted(self._open_steps) if self._open_steps[step].directions is not None
+        ]
+        held = sum(_bytes(open_step.directions) for open_step in holding)
+        for open_step in holding:
             if held > MOST_HELD_BYTES:
-                held -= _bytes(page.directions)
-                page.directions = None
+                held -= _bytes(open_step.directions)
+                open_step.directions = None
 
     def _is_complete(self, step: int) -> bool:
-        page = self._pages[step]
+        open_step = self._open_steps[step]
         waited_for = self.expected.difference(self.silent())
-        if waited_for <= page.signals.keys() and not page.awaits_directions:
+        if waited_for <= open_step.signals.keys() and not open_step.awaits_directions:
             return True
-        return time.monotonic() - page.opened > PATIENCE or len(self._pages) > MOST_OPEN_STEPS
+        return time.monotonic() - open_step.opened > PATIENCE or len(self._open_steps) > MOST_OPEN_STEPS
 
-    def _close_page(self, step: int, plain_mean: bool) -> AllRanksStep:
-        page = self._pages.pop(step)
+    def _close_step(self, step: int, plain_mean: bool) -> AllRanksStep:
+        open_step = self._open_steps.pop(step)
         self._closed = max(self._closed, step)
-        missing = self.expected.difference(page.signals)
+        missing = self.expected.difference(open_step.signals)
         for rank in missing:
             self._missed[rank] += 1
-        signal_W = tuple(page.signals.get(rank) for rank in range(self._world))
-        directions = page.directions or Directions()
+        signal_W = tuple(open_step.signals.get(rank) for rank in range(self._world))
+        directions = open_step.directions or Directions()
         return AllRanksStep(step, signal_W, plain_mean=plain_mean and not missing, **directions._asdict())
 
 

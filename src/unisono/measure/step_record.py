@@ -45,37 +45,46 @@ class Memory:
     trained: dict[int, float] = field(default_factory=dict)
 
 
-def measure(roll: AllRanksStep, memory: Memory, attempt: int, burst: bool = False) -> StepRecord:
-    present = [signal for signal in roll.signal_W if signal is not None]
-    cheap = _losses(roll) | _timing(roll, memory)
-    heard = _heard(roll, memory, _keeps_matrices(roll, memory, burst)) if any(one.heard for one in present) else {}
+def measure(all_ranks: AllRanksStep, memory: Memory, attempt: int, burst: bool = False) -> StepRecord:
+    present = [signal for signal in all_ranks.signal_W if signal is not None]
+    cheap = _losses(all_ranks) | _timing(all_ranks, memory)
+    heard = (
+        _heard(all_ranks, memory, _keeps_matrices(all_ranks, memory, burst))
+        if any(one.heard for one in present)
+        else {}
+    )
     memory.heard += bool(heard)
     skipped = any(signal.skipped for signal in present)
     memory.skipped_steps += skipped
     return StepRecord(
         attempt=attempt,
-        step=roll.step,
+        step=all_ranks.step,
         time=max(signal.time for signal in present) if present else 0.0,
         heard=bool(heard),
         skipped=skipped,
         skipped_steps=memory.skipped_steps,
         **cheap,
         **heard,
-        **compare(roll),
-        **decided(roll, bool(heard)),
+        **compare(all_ranks),
+        **decided(all_ranks, bool(heard)),
     )
 
 
-def _keeps_matrices(roll: AllRanksStep, memory: Memory, burst: bool) -> bool:
+def _keeps_matrices(all_ranks: AllRanksStep, memory: Memory, burst: bool) -> bool:
     often = memory.heard < MATRICES_FIRST or memory.heard % MATRICES_EVERY == 0
-    return len(roll.signal_W) <= (MATRIX_IN_BURSTS_UP_TO if burst else MATRIX_UP_TO * often)
+    return len(all_ranks.signal_W) <= (MATRIX_IN_BURSTS_UP_TO if burst else MATRIX_UP_TO * often)
 
 
-def _losses(roll: AllRanksStep) -> dict[str, Any]:
-    loss_W = _each(roll, lambda signal: signal.loss)
+def _losses(all_ranks: AllRanksStep) -> dict[str, Any]:
+    loss_W = _each(all_ranks, lambda signal: signal.loss)
     known = [loss for loss in loss_W if loss is not None]
-    clip_norms = [signal.clip_norm for signal in roll.signal_W if signal is not None and signal.clip_norm is not None]
-    values = {"finite_W": _each(roll, lambda signal: signal.finite), "clip_norm": clip_norms[0] if clip_norms else None}
+    clip_norms = [
+        signal.clip_norm for signal in all_ranks.signal_W if signal is not None and signal.clip_norm is not None
+    ]
+    values = {
+        "finite_W": _each(all_ranks, lambda signal: signal.finite),
+        "clip_norm": clip_norms[0] if clip_norms else None,
+    }
     if not known:
         return values
     spread = max(known) - min(known) if all(map(math.isfinite, known)) else math.nan
@@ -87,50 +96,50 @@ def _losses(roll: AllRanksStep) -> dict[str, Any]:
     }
 
 
-def _timing(roll: AllRanksStep, memory: Memory) -> dict[str, Any]:
-    for rank, signal in enumerate(roll.signal_W):
+def _timing(all_ranks: AllRanksStep, memory: Memory) -> dict[str, Any]:
+    for rank, signal in enumerate(all_ranks.signal_W):
         if signal is not None:
             memory.spent[rank] = memory.spent.get(rank, 0.0) + signal.cost
             memory.trained[rank] = memory.trained.get(rank, 0.0) + signal.seconds
     shares = [memory.spent[rank] / memory.trained[rank] for rank in memory.spent if memory.trained[rank] > 0]
     return {
-        "compute_W": _each(roll, lambda signal: signal.compute),
-        "step_W": _each(roll, lambda signal: signal.seconds),
+        "compute_W": _each(all_ranks, lambda signal: signal.compute),
+        "step_W": _each(all_ranks, lambda signal: signal.seconds),
         "listening_cost": max(shares, default=None),
     }
 
 
-def _heard(roll: AllRanksStep, memory: Memory, matrices: bool) -> dict[str, Any]:
-    squares = [_square(signal) for signal in roll.signal_W]
+def _heard(all_ranks: AllRanksStep, memory: Memory, matrices: bool) -> dict[str, Any]:
+    squares = [_square(signal) for signal in all_ranks.signal_W]
     square_W = torch.tensor(squares, dtype=torch.float64)
     norm_W = [math.sqrt(square) for square in squares]
     known = [norm for norm in norm_W if not math.isnan(norm)]
     deviation, mean = _deviation(known), _mean(known)
-    mean_square = _squared_norm_of_mean(roll, square_W)
+    mean_square = _squared_norm_of_mean(all_ranks, square_W)
     values: dict[str, Any] = {
         "norm_W": tuple(
             norm if signal is not None and signal.heard else None
-            for signal, norm in zip(roll.signal_W, norm_W, strict=True)
+            for signal, norm in zip(all_ranks.signal_W, norm_W, strict=True)
         ),
         "grad_norm": None if mean_square is None else math.sqrt(mean_square),
         "grad_norm_std": deviation,
         "grad_norm_cv": deviation / mean if mean > 0 else None,
-        "nonfinite_W": _each(roll, lambda signal: signal.nonfinite if signal.heard else None),
+        "nonfinite_W": _each(all_ranks, lambda signal: signal.nonfinite if signal.heard else None),
     }
-    values |= _groups(roll, matrices)
+    values |= _groups(all_ranks, matrices)
     if len(norm_W) > 1:
-        values |= _agreement(roll, square_W, mean_square, memory, matrices)
+        values |= _agreement(all_ranks, square_W, mean_square, memory, matrices)
     return values
 
 
-def _squared_norm_of_mean(roll: AllRanksStep, square_W: Tensor) -> float | None:
+def _squared_norm_of_mean(all_ranks: AllRanksStep, square_W: Tensor) -> float | None:
     """Exact, from the ranks' shares of the reduced gradient; None unless that was a plain mean of all."""
     if len(square_W) == 1:
         return None if square_W.isnan() else float(square_W)
-    shares = [signal.reduced_share for signal in roll.signal_W if signal is not None]
+    shares = [signal.reduced_share for signal in all_ranks.signal_W if signal is not None]
     known = [share for share in shares if share is not None]
-    steered = any(signal is not None and signal.weight_W for signal in roll.signal_W)
-    if steered or not roll.plain_mean or len(known) < len(roll.signal_W):
+    steered = any(signal is not None and signal.weight_W for signal in all_ranks.signal_W)
+    if steered or not all_ranks.plain_mean or len(known) < len(all_ranks.signal_W):
         return None
     mean_square = sum(known)
     # A mean is never longer than the mean of the lengths: if it is, the reduction was something else.
@@ -139,14 +148,14 @@ def _squared_norm_of_mean(roll: AllRanksStep, square_W: Tensor) -> float | None:
 
 
 def _agreement(
-    roll: AllRanksStep, square_W: Tensor, mean_square: float | None, memory: Memory, matrices: bool
+    all_ranks: AllRanksStep, square_W: Tensor, mean_square: float | None, memory: Memory, matrices: bool
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if mean_square is not None:
         values["cos_weighted"] = or_none(gram.weighted_mean_cosine(square_W, mean_square))
-    directions, estimate = consistency(roll, square_W, mean_square, memory.window, matrices)
+    directions, estimate = consistency(all_ranks, square_W, mean_square, memory.window, matrices)
     values |= directions
-    if mean_square is None and roll.sketch_WK is not None:
+    if mean_square is None and all_ranks.sketch_WK is not None:
         mean_square = estimate
         values["grad_norm"] = None if mean_square is None else math.sqrt(mean_square)
     if mean_square is not None:
@@ -172,8 +181,10 @@ def _noise(square_W: Tensor, mean_square: float, memory: Memory) -> dict[str, An
     }
 
 
-def _groups(roll: AllRanksStep, matrices: bool) -> dict[str, Any]:
-    square_WG = [signal.squared_norm_G if signal is not None and signal.heard else None for signal in roll.signal_W]
+def _groups(all_ranks: AllRanksStep, matrices: bool) -> dict[str, Any]:
+    square_WG = [
+        signal.squared_norm_G if signal is not None and signal.heard else None for signal in all_ranks.signal_W
+    ]
     known = [square_G for square_G in square_WG if square_G is not None]
     values: dict[str, Any] = {"norm_G": tuple(math.sqrt(_mean(squares)) for squares in zip(*known, strict=True))}
     if not matrices:
@@ -182,15 +193,15 @@ def _groups(roll: AllRanksStep, matrices: bool) -> dict[str, Any]:
         tuple(None if square_G is None else math.sqrt(square_G[group]) for square_G in square_WG)
         for group in range(len(known[0]))
     )
-    return values | by_group(roll)
+    return values | by_group(all_ranks)
 
 
 def _square(signal: RankStep | None) -> float:
     return math.nan if signal is None or signal.squared_norm is None else signal.squared_norm
 
 
-def _each(roll: AllRanksStep, value: Callable[[RankStep], Number | None]) -> tuple[Number | None, ...]:
-    return tuple(None if signal is None else value(signal) for signal in roll.signal_W)
+def _each(all_ranks: AllRanksStep, value: Callable[[RankStep], Number | None]) -> tuple[Number | None, ...]:
+    return tuple(None if signal is None else value(signal) for signal in all_ranks.signal_W)
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.act.guard.options import Guard
-from unisono.act.steering.setup import asked_course, steer
+from unisono.act.steering.setup import asked_options, steer
 from unisono.act.steering.steering import Steering
 from unisono.common.console import Console
 from unisono.common.schedule import DEFAULT, Schedule, every
@@ -86,7 +86,7 @@ def attach(
         _check_optimizer(model, one)
     ignored = _ignored(ignore)
     chosen_sinks = chosen(sinks, os.environ.get(VARIABLE, ""))
-    course = asked_course(weighting, gram, scope, forget_rejected)
+    steering_options = asked_options(weighting, gram, scope, forget_rejected)
     options, states = asked_guard(guard, state)
     wrapper = _wrapper_of(model)
     if options is not None and wrapper is None:
@@ -94,7 +94,7 @@ def attach(
             "The guard needs a model wrapped in DistributedDataParallel, with something to train. Found none. "
             "Wrap it so, or attach without `guard`."
         )
-    steering = None if course is None else steer(model, wrapper, course, first_step)
+    steering = None if steering_options is None else steer(model, wrapper, steering_options, first_step)
 
     def settings() -> Settings:
         chosen_schedule = schedule or _scheduled(None if options is None else options.every)

@@ -31,7 +31,7 @@ from unisono.listen.models.wrapper import Wrapper
 from unisono.monitor.monitor import Monitor
 
 CHECKPOINTS = "checkpoints"
-_guardians: WeakKeyDictionary[nn.Module, GuardHooks] = WeakKeyDictionary()
+_hooks_by_model: WeakKeyDictionary[nn.Module, GuardHooks] = WeakKeyDictionary()
 
 
 def asked_guard(options: Any, state: Any) -> tuple[Guard | None, list[Any]]:
@@ -67,7 +67,7 @@ def set_up(
 ) -> None:
     """Waits for all workers: they guard the same way, or none does."""
     inner = getattr(model, "_orig_mod", model)
-    if guardian_of(inner) is not None:
+    if guard_hooks_of(inner) is not None:
         if not os.environ.get(VARIABLE):
             raise ValueError("A model can be guarded once. Found one that is guarded already. Attach to it once.")
         # `unisono run --guard` was quicker than the script's own `attach`.
@@ -75,45 +75,47 @@ def set_up(
         return
     _refuse_what_cannot_be(inner)
     ranks = wrapper.ranks()
-    holdings = GuardedState(wrapper, inner, optimizers, states)
+    guarded_state = GuardedState(wrapper, inner, optimizers, states)
     group = inner.process_group if isinstance(inner, DistributedDataParallel) and len(ranks) > 1 else None
-    council = GuardCollectives(group, holdings.device)
+    collectives = GuardCollectives(group, guarded_state.device)
     if group is not None:
-        check_same("guard", _wanted(options, wrapper), council.rank, ranks)
-    run = council.tell({"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if council.is_first else None)
-    shelf, restoring = _checkpoints(options, run, council, ranks, monitor)
+        check_same("guard", _wanted(options, wrapper), collectives.rank, ranks)
+    run = collectives.tell(
+        {"run_dir": monitor.run_dir, "attempt": monitor.reporter.attempt} if collectives.is_first else None
+    )
+    store, restart = _checkpoints(options, run, collectives, ranks, monitor)
     policy = options.policy()
-    deeds = Executor(
-        council,
+    executor = Executor(
+        collectives,
         ranks,
-        holdings,
-        shelf,
+        guarded_state,
+        store,
         1 if options.checkpoints is None else options.checkpoints.every,
         policy.callbacks(),
-        lambda: halt(monitor.close, council.wait_for_all),
+        lambda: halt(monitor.close, collectives.wait_for_all),
         monitor.reporter.complain,
     )
-    proceedings = DecisionRound(
-        council,
-        holdings,
-        deeds,
+    decision_round = DecisionRound(
+        collectives,
+        guarded_state,
+        executor,
         Decider(ranks, options, policy, lambda: monitor.findings),
         DecisionLog(run["attempt"]),
         monitor.reporter,
-        may_be_late=options.leaves_it_to_the_device() and is_possible(council, holdings.device),
+        may_be_late=options.leaves_it_to_the_device() and is_possible(collectives, guarded_state.device),
     )
-    guardian = GuardHooks(wrapper, holdings, deeds, proceedings, restoring, steering_of(inner))
-    _guardians[inner] = guardian
-    monitor.guarded_by(guardian)
-    guardian.begin()
+    guard_hooks = GuardHooks(wrapper, guarded_state, executor, decision_round, restart, steering_of(inner))
+    _hooks_by_model[inner] = guard_hooks
+    monitor.guarded_by(guard_hooks)
+    guard_hooks.begin()
 
 
-def guardian_of(model: nn.Module) -> GuardHooks | None:
+def guard_hooks_of(model: nn.Module) -> GuardHooks | None:
     """Who guards it now. One whose monitor was closed has to go when all attach again."""
-    guardian = _guardians.get(model)
-    if guardian is not None and guardian.leaving:
-        guardian.release()
-    return None if guardian is None or guardian.released else guardian
+    guard_hooks = _hooks_by_model.get(model)
+    if guard_hooks is not None and guard_hooks.leaving:
+        guard_hooks.release()
+    return None if guard_hooks is None or guard_hooks.released else guard_hooks
 
 
 def _refuse_what_cannot_be(model: Any) -> None:
@@ -127,7 +129,7 @@ def _refuse_what_cannot_be(model: Any) -> None:
 
 
 def _checkpoints(
-    options: Guard, run: dict[str, Any], council: GuardCollectives, ranks: list[int], monitor: Monitor
+    options: Guard, run: dict[str, Any], collectives: GuardCollectives, ranks: list[int], monitor: Monitor
 ) -> tuple[CheckpointStore | None, GuardRestart | None]:
     wanted = options.checkpoints
     if not options.rollback or wanted is None:
@@ -137,20 +139,20 @@ def _checkpoints(
     if wanted.where == "memory":
         return MemoryStore(wanted.keep, wanted.quiet), None
     folder = Path(run["run_dir"], CHECKPOINTS)
-    first = council.first_with(zlib.crc32(gethostname().encode()))
-    replica, rank = f"replica-{ranks[first]}.pt", ranks[council.rank]
-    shelf = DiskStore(
+    first = collectives.first_with(zlib.crc32(gethostname().encode()))
+    replica, rank = f"replica-{ranks[first]}.pt", ranks[collectives.rank]
+    store = DiskStore(
         folder,
         rank,
-        replica_writer=first == council.rank,
+        replica_writer=first == collectives.rank,
         replica_name=replica,
         keep=wanted.keep,
         quiet=wanted.quiet,
-        world=council.world,
+        world=collectives.world,
         attempt=run["attempt"],
         complain=monitor.reporter.complain,
     )
-    return shelf, GuardRestart(folder, rank, replica, council, shelf, monitor.reporter.say)
+    return store, GuardRestart(folder, rank, replica, collectives, store, monitor.reporter.say)
 
 
 def _wanted(options: Guard, wrapper: Wrapper) -> str:

@@ -91,7 +91,7 @@ class LiveDiagnosis:
         return self._diagnosis.suspicious
 
     def _is_ripe(self, finding: Finding) -> bool:
-        step, now = self._diagnosis.scene.step, time.monotonic()
+        step, now = self._diagnosis.run_state.step, time.monotonic()
         noticed = self._noticed.setdefault(finding.code, (step, now))
         ripe = step >= noticed[0] + HELD_STEPS or now >= noticed[1] + HELD_SECONDS
         self._held = self._held or not ripe

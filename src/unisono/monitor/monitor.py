@@ -18,9 +18,9 @@ from unisono.common.console import Console
 from unisono.exchange.gloo_channel import GlooChannel
 from unisono.exchange.rank_facts import compared_model, compared_settings, own_facts
 from unisono.exchange.reconnect import ReconnectingChannel
-from unisono.exchange.store import MessageStore, StoreConnections, wait_for_greetings
+from unisono.exchange.store import MessageStore, StoreConnections, wait_for_registrations
 from unisono.exchange.thread import FAREWELL, ExchangeThread
-from unisono.listen import torch_patches as taps
+from unisono.listen import torch_patches
 from unisono.listen.evidence.collector import EvidenceCollector
 from unisono.listen.evidence.weight_prints import WeightPrints
 from unisono.listen.gradient_reader import GradientReader
@@ -29,9 +29,9 @@ from unisono.listen.messages import RankStep
 from unisono.listen.models.wrapper import Wrapper
 from unisono.listen.step_tracker import StepTracker
 from unisono.measure.rank0 import Rank0
-from unisono.monitor import exit_hooks as lastwords
+from unisono.monitor import exit_hooks
 from unisono.monitor.live_diagnosis import LiveDiagnosis
-from unisono.monitor.run_recorder import RunRecorder, write_ring
+from unisono.monitor.run_recorder import RunRecorder, write_rank_file
 from unisono.monitor.settings import Settings
 from unisono.records import DecisionRecord, LocalStep
 from unisono.records.finding import Finding
@@ -52,43 +52,43 @@ class Monitor:
         self.world = len(ranks)
         self.closed = False
         self._steering = steering
-        self._guardian: GuardHooks | None = None
+        self._guard_hooks: GuardHooks | None = None
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[RankStep] = deque(maxlen=RING)
-        self._probe = GradientReader(wrapper.named_parameters(), self.world)
-        if self._probe.trouble:
+        self._reader = GradientReader(wrapper.named_parameters(), self.world)
+        if self._reader.trouble:
             self._console.complain(
-                f"the GPU kernels do not run ({self._probe.trouble}); torch reads the gradients instead, more slowly. "
+                f"the GPU kernels do not run ({self._reader.trouble}); torch reads the gradients instead, more slowly. "
                 "Triton needs a C compiler and a folder to write to (TRITON_CACHE_DIR)"
             )
         self._global_rank = ranks[self.rank]
         self._pid = os.getpid()
-        # The witness lets go of the user's loader after the first step; so do we.
+        # The collector lets go of the user's loader after the first step; so do we.
         self._settings = replace(settings, loader=None)
         self._log = self._open_log(ranks) if self.rank == 0 else None
         self._exchange = self._make_exchange(wrapper, ListeningPlan(settings.schedule, first_step), ranks, nth)
         # One worker's gradient is the mean of all.
-        share = self._probe.share_of(self.rank, self.world) if self.world > 1 else None
+        share = self._reader.share_of(self.rank, self.world) if self.world > 1 else None
         plan, submit, complain = self._exchange.plan, self._exchange.submit, self._console.complain
-        auditor = WeightPrints(self._probe.names, self._probe.parameters)
-        self._witness = EvidenceCollector(
+        weight_prints = WeightPrints(self._reader.names, self._reader.parameters)
+        self._evidence = EvidenceCollector(
             wrapper,
-            auditor,
-            self._probe.device,
+            weight_prints,
+            self._reader.device,
             plan,
             complain,
-            lambda: compared_model(self._probe, wrapper),
+            lambda: compared_model(self._reader, wrapper),
             settings.loader,
         )
-        self._ear = StepTracker(
-            wrapper, self._probe, self._witness, share, plan, submit, complain, first_step, steering
+        self._tracker = StepTracker(
+            wrapper, self._reader, self._evidence, share, plan, submit, complain, first_step, steering
         )
-        self.reporter = Reporter(self._log, self._console, lambda: self._ear.step)
-        taps.connect(self._ear)
-        taps.connect(self._witness)
+        self.reporter = Reporter(self._log, self._console, lambda: self._tracker.step)
+        torch_patches.connect(self._tracker)
+        torch_patches.connect(self._evidence)
         self._exchange.start()
         atexit.register(self.close)
-        lastwords.on_last_words(self._leave_ring)
+        exit_hooks.on_last_words(self._write_last_steps)
 
     @property
     def run_dir(self) -> str | None:
@@ -104,47 +104,47 @@ class Monitor:
     @property
     def decisions(self) -> list[DecisionRecord]:
         """What the guard has decided so far: the same list on every rank."""
-        return [] if self._guardian is None else self._guardian.decisions
+        return [] if self._guard_hooks is None else self._guard_hooks.decisions
 
-    def guarded_by(self, guardian: GuardHooks) -> None:
-        self._guardian = self._ear.guarded_by = guardian
+    def guarded_by(self, guard_hooks: GuardHooks) -> None:
+        self._guard_hooks = self._tracker.guarded_by = guard_hooks
 
     def restore(self) -> int | None:
         """Puts back the newest healthy checkpoint of this run, on all ranks; its step, or None where there is none.
 
         Call it on every rank before the first step. Steps are numbered on from there.
         """
-        step = None if self._guardian is None else self._guardian.restore()
+        step = None if self._guard_hooks is None else self._guard_hooks.restore()
         if step is not None:
-            self._ear.step = step + 1
-            self._witness.step_is(step + 1)
+            self._tracker.step = step + 1
+            self._evidence.step_is(step + 1)
         return step
 
     def record_loss(self, loss: Any) -> Any:
         """Takes note of the local loss and hands it back untouched. Never synchronises."""
-        self._ear.record_loss(loss)
-        if self._guardian is not None:
-            self._guardian.own.record_loss(loss)
+        self._tracker.record_loss(loss)
+        if self._guard_hooks is not None:
+            self._guard_hooks.own.record_loss(loss)
         return loss
 
     def step(self) -> None:
         """Marks the end of a step where no torch optimizer does."""
-        self._ear.step_ended()
+        self._tracker.step_ended()
         if self._steering is not None:
             self._steering.step_ended()
-        if self._guardian is not None:
-            self._guardian.step_ended()
+        if self._guard_hooks is not None:
+            self._guard_hooks.step_ended()
 
     def close(self) -> None:
         """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
         if os.getpid() != self._pid:
             return
         self._stop_listening()
-        crashed = lastwords.crashed()
+        crashed = exit_hooks.crashed()
         if crashed:
-            lastwords.speak("crash")
+            exit_hooks.speak("crash")
         self._exchange.close(CRASH_PATIENCE if crashed else FAREWELL)
-        lastwords.forget(self._leave_ring)
+        exit_hooks.forget(self._write_last_steps)
         atexit.unregister(self.close)
 
     def retire(self) -> None:
@@ -156,13 +156,13 @@ class Monitor:
     def _stop_listening(self) -> None:
         if not self.closed:
             self.closed = True
-            taps.disconnect(self._witness)
-            taps.disconnect(self._ear)
-            self._ear.close()
-            self._witness.close()
-            self._probe.release()
-            if self._guardian is not None:
-                self._guardian.leave()
+            torch_patches.disconnect(self._evidence)
+            torch_patches.disconnect(self._tracker)
+            self._tracker.close()
+            self._evidence.close()
+            self._reader.release()
+            if self._guard_hooks is not None:
+                self._guard_hooks.leave()
 
     def _finished(self) -> None:
         """The listening thread's last act."""
@@ -184,48 +184,48 @@ class Monitor:
 
     def _make_exchange(self, wrapper: Wrapper, plan: ListeningPlan, ranks: list[int], nth: int) -> ExchangeThread:
         self._stores = stores = StoreConnections(ranks, nth)
-        layout = self._probe.layout
+        layout = self._reader.layout
 
         def connect(era: int, start: int, given_up: threading.Event) -> GlooChannel:
             with stores.for_meeting() as store:
-                wait_for_greetings(store, self.world, given_up)
+                wait_for_registrations(store, self.world, given_up)
                 return GlooChannel(store, self.rank, self.world, layout.size, era, start)
 
-        root = None
+        rank0 = None
         if self._log is not None:
             log, complain = self._log, self._console.complain
-            root = Rank0(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
-        quiet = self._console.complain if root is not None else _silence
-        switchyard = ReconnectingChannel(connect, quiet)
+            rank0 = Rank0(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
+        quiet = self._console.complain if rank0 is not None else _silence
+        channel = ReconnectingChannel(connect, quiet)
         if self.world > 1:
-            switchyard.begin(0, self._settings.first_step)
+            channel.begin(0, self._settings.first_step)
         announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
-        mailbox = MessageStore(stores.for_messages, self.rank, self.world)
-        facts = own_facts(self._global_rank, self._probe) | {
+        message_store = MessageStore(stores.for_messages, self.rank, self.world)
+        facts = own_facts(self._global_rank, self._reader) | {
             "steering": "" if self._steering is None else str(self._steering),
             "guard": self._settings.guard,
             "settings": compared_settings(self._settings.schedule, self.world),
-            "model": compared_model(self._probe, wrapper),
+            "model": compared_model(self._reader, wrapper),
         }
         return ExchangeThread(
-            mailbox,
-            switchyard,
+            message_store,
+            channel,
             plan,
             layout,
             facts,
             announce,
             keep=self._ring.append,
             complain=quiet,
-            root=root,
-            leave_ring=lambda: self._leave_ring("finding"),
+            rank0=rank0,
+            write_last_steps=lambda: self._write_last_steps("finding"),
             finished=self._finished,
         )
 
-    def _leave_ring(self, reason: str) -> None:
+    def _write_last_steps(self, reason: str) -> None:
         facts = self._exchange.run_facts
         if facts is not None:
             steps = [_local(signal, facts["attempt"], self._global_rank) for signal in list(self._ring)]
-            write_ring(facts["run_dir"], self._global_rank, steps)
+            write_rank_file(facts["run_dir"], self._global_rank, steps)
 
 
 def _local(signal: RankStep, attempt: int, rank: int) -> LocalStep:

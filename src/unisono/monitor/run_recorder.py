@@ -59,9 +59,9 @@ class RunRecorder:
             self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
         feed.start(SinkRun.of(self.run_dir, "" if named else part_of_run(self.run_dir), ranks))
 
-    def met(self, greetings: dict[int, dict[str, Any]]) -> None:
+    def met(self, registrations: dict[int, dict[str, Any]]) -> None:
         """The ranks have introduced themselves."""
-        own = greetings[0]
+        own = registrations[0]
         self._summary.guarded = bool(own["guard"])
         self.write(
             AttemptRecord(
@@ -69,7 +69,7 @@ class RunRecorder:
                 time=time.time(),
                 world=len(self._ranks),
                 first_step=self._first_step,
-                workers=tuple(_worker(rank, greetings.get(worker)) for worker, rank in enumerate(self._ranks)),
+                workers=tuple(_worker(rank, registrations.get(worker)) for worker, rank in enumerate(self._ranks)),
                 groups=tuple(own["groups"]),
                 parameters=own["parameters"],
                 sketch_length=own["sketch_length"],
@@ -82,7 +82,9 @@ class RunRecorder:
         )
         head = {"attempt": self.attempt, "step": self._first_step, "time": time.time()}
         for topic in ("settings", "model"):
-            facts_W = [greetings[rank][topic] if rank in greetings else None for rank in range(len(self._ranks))]
+            facts_W = [
+                registrations[rank][topic] if rank in registrations else None for rank in range(len(self._ranks))
+            ]
             self.write(facts_record(head, topic, facts_W))
 
     def write(self, record: Record) -> None:
@@ -107,7 +109,7 @@ class RunRecorder:
             if grave:
                 self._writer.sync()
         if isinstance(record, DecisionRecord):
-            self._summary.deeds.add(record)
+            self._summary.decision_counts.add(record)
         self.diagnosis.see_later(record)
         self._tell_of_troubles(written)
 
@@ -137,7 +139,7 @@ class RunRecorder:
         place = short(self.run_dir)
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
         found = any(finding.at_least("warning") for finding in self.diagnosis.findings)
-        found = found or bool(self._summary.deeds.decided)
+        found = found or bool(self._summary.decision_counts.decided)
         look = f"; look at it with: unisono diagnose {place}" if found else ""
         self._console.say(f"recorded in {place}{dropped}{look}")
         self._feed.close(self.diagnosis.verdict())
@@ -159,7 +161,7 @@ def _next_attempt(run_dir: Path) -> int:
         return 1
 
 
-def write_ring(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
+def write_rank_file(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
     """One write to a fresh file, then a rename: called while the process is dying."""
     path = Path(run_dir, f"rank-{rank}.jsonl")
     temporary = path.with_suffix(".tmp")

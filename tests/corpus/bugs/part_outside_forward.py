@@ -19,7 +19,7 @@ class TwoHeads(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
         self.head = nn.Linear(32, 4)
-        self.probe = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.reader = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1))
 
     def forward(self, inputs):
         features = self.body(inputs)
@@ -44,7 +44,7 @@ for epoch in range(8):
         logits, features = model(x)
         loss = nn.functional.cross_entropy(logits, y)
         loss.backward()
-        measured = model.module.probe(features.detach())
+        measured = model.module.reader(features.detach())
         probe_loss = nn.functional.mse_loss(measured[:, 0], x.norm(dim=1))
         probe_loss.backward()
         optimizer.step()

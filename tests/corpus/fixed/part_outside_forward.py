@@ -18,11 +18,11 @@ class TwoHeads(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
         self.head = nn.Linear(32, 4)
-        self.probe = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.reader = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1))
 
     def forward(self, inputs):
         features = self.body(inputs)
-        return self.head(features), self.probe(features.detach())
+        return self.head(features), self.reader(features.detach())
 
 
 dist.init_process_group("gloo")

@@ -52,29 +52,31 @@ def plain_gradient(task, weights, inputs, targets):
 def test_gradients_are_those_of_a_plain_model(task):
     fleet = fleet_of(replace(SMALL, task=task))
     weights = [weights_of(fleet, run) for run in range(2)]
-    rolls = fleet.step(0, [True, True])
-    for run, roll in enumerate(rolls):
+    all_ranks_steps = fleet.step(0, [True, True])
+    for run, all_ranks in enumerate(all_ranks_steps):
         onlooker = fleet.injections[run]
         for worker, batch in enumerate(onlooker.batches):
             loss, gradient = plain_gradient(task, weights[run], *batch)
-            assert roll.signal_W[worker].loss == pytest.approx(loss, rel=1e-4)
+            assert all_ranks.signal_W[worker].loss == pytest.approx(loss, rel=1e-4)
             assert torch.allclose(onlooker.gradients[worker], gradient, rtol=1e-3, atol=1e-5)
-            assert roll.signal_W[worker].squared_norm == pytest.approx(float(gradient.square().sum()), rel=1e-3)
+            assert all_ranks.signal_W[worker].squared_norm == pytest.approx(float(gradient.square().sum()), rel=1e-3)
 
 
 def test_norms_are_told_by_layer_group():
     fleet = fleet_of(SMALL, runs=1)
-    (roll,) = fleet.step(0, [True])
+    (all_ranks,) = fleet.step(0, [True])
     sizes = [16 * 32 + 32, 32 * 32 + 32, 32 * 10 + 10]
     parts = fleet.injections[0].gradients[1].split(sizes)
     assert fleet.groups == ("first", "second", "head")
-    assert roll.signal_W[1].squared_norm_G == pytest.approx([float(part.square().sum()) for part in parts], rel=1e-5)
+    assert all_ranks.signal_W[1].squared_norm_G == pytest.approx(
+        [float(part.square().sum()) for part in parts], rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("task", LOSSES)
 def test_the_sketch_is_that_of_the_product(task):
     fleet = fleet_of(replace(SMALL, task=task))
-    roll = fleet.step(0, [True, True])[1]
+    all_ranks = fleet.step(0, [True, True])[1]
     names, elements = list(fleet.weights), [one[0].numel() for one in fleet.weights.values()]
     length = default_length(sum(elements))
     fold = Fold(names, elements, length, "cpu", window_seed(0))
@@ -84,15 +86,15 @@ def test_the_sketch_is_that_of_the_product(task):
             fold.add(index, part, accumulator)
         sketch = wrap(accumulator)
         step_size = float(sketch.abs().max()) / 127
-        assert torch.allclose(roll.sketch_WK[worker], dequantise(*quantise(sketch)), atol=1.01 * step_size)
-        assert float((roll.sketch_WK[worker] - sketch).abs().max()) <= 0.51 * step_size
+        assert torch.allclose(all_ranks.sketch_WK[worker], dequantise(*quantise(sketch)), atol=1.01 * step_size)
+        assert float((all_ranks.sketch_WK[worker] - sketch).abs().max()) <= 0.51 * step_size
 
 
 def test_a_step_that_is_not_heard_has_no_sketch_but_a_loss():
-    rolls = fleet_of(SMALL).step(0, [True, False])
-    assert rolls[0].sketch_WK is not None
-    assert rolls[1].sketch_WK is None
-    assert (rolls[1].signal_W[0].heard, rolls[1].signal_W[0].loss is not None) == (False, True)
+    all_ranks_steps = fleet_of(SMALL).step(0, [True, False])
+    assert all_ranks_steps[0].sketch_WK is not None
+    assert all_ranks_steps[1].sketch_WK is None
+    assert (all_ranks_steps[1].signal_W[0].heard, all_ranks_steps[1].signal_W[0].loss is not None) == (False, True)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "gradient descent"])
@@ -118,7 +120,7 @@ def test_the_update_is_that_of_one_model_with_the_mean_gradient(optimizer):
 def test_accumulated_batches_count_as_their_mean():
     fleet = fleet_of(replace(SMALL, accumulate=3), runs=1)
     weights = weights_of(fleet, 0)
-    (roll,) = fleet.step(0, [True])
+    (all_ranks,) = fleet.step(0, [True])
     # `inputs_of` is asked once for each of the three batches: only the last is kept, and the first two are drawn again.
     again = fleet_of(replace(SMALL), runs=1)
     gradients = []
@@ -126,15 +128,15 @@ def test_accumulated_batches_count_as_their_mean():
         again.step(step, [False])
         gradients.append(plain_gradient("clouds", weights, *again.injections[0].batches[0])[1])
     assert torch.allclose(fleet.injections[0].gradients[0], torch.stack(gradients).mean(0), rtol=1e-3, atol=1e-5)
-    assert roll.signal_W[0].samples == 12
+    assert all_ranks.signal_W[0].samples == 12
 
 
 def test_the_last_batch_of_an_epoch_is_short_and_no_sample_comes_twice():
     fleet = fleet_of(replace(SMALL, samples=31), runs=1)
     sizes, drawn = [], []
     for step in range(6):
-        (roll,) = fleet.step(step, [False])
-        sizes.append(roll.signal_W[0].samples)
+        (all_ranks,) = fleet.step(step, [False])
+        sizes.append(all_ranks.signal_W[0].samples)
         drawn.append(torch.cat([inputs for inputs, _ in fleet.injections[0].batches]))
     assert sizes == [4, 4, 2, 4, 4, 2]
     for epoch in (drawn[:3], drawn[3:]):
@@ -167,6 +169,6 @@ def test_a_skipped_step_moves_nothing():
     fleet = fleet_of(replace(SMALL, skip_every=2), runs=1)
     fleet.step(0, [True])
     before = weights_of(fleet, 0)
-    (roll,) = fleet.step(1, [True])
-    assert all(one.skipped and not one.finite for one in roll.signal_W)
+    (all_ranks,) = fleet.step(1, [True])
+    assert all(one.skipped and not one.finite for one in all_ranks.signal_W)
     assert all(torch.equal(one, before[name]) for name, one in weights_of(fleet, 0).items())

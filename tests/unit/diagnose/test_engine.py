@@ -367,15 +367,15 @@ def turbulent():
 
 def test_in_calm_times_every_rule_sees_what_it_would_see_by_itself():
     records = [*PREFLIGHT, *turbulent()]
-    diagnosis, scene, rules = diagnose(records), RunState(), [rule() for rule in RULES]
+    diagnosis, run_state, rules = diagnose(records), RunState(), [rule() for rule in RULES]
     for record in records:
-        scene.see(record)
+        run_state.see(record)
         for rule in rules:
-            rule.see(record, scene)
+            rule.see(record, run_state)
     assert {rule.code for rule in rules if rule.case is not None} >= {"UN105", "UN404", "UN503"}
     for own, alone in zip(diagnosis._rules, rules, strict=True):
         assert (own.checks, own.case) == (alone.checks, alone.case)
-        assert own.finding(scene) == alone.finding(scene)
+        assert own.finding(run_state) == alone.finding(run_state)
 
 
 def test_local_sgd_by_hand_ends_without_a_finding_above_info():

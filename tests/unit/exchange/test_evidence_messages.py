@@ -17,7 +17,7 @@ from unisono.listen.handover import Handover
 CPU = torch.device("cpu")
 
 
-def parcel(step=0, loss=1.0, **statement):
+def handover(step=0, loss=1.0, **raw_evidence):
     return Handover(
         step=step,
         time=0.0,
@@ -32,10 +32,10 @@ def parcel(step=0, loss=1.0, **statement):
         loss=loss,
         scale=None,
         clip_norm=None,
-        witness=None,
+        finite_sum=None,
         reduced_share=None,
-        hearing=None,
-        statement=RawEvidence(**statement),
+        readout=None,
+        raw_evidence=RawEvidence(**raw_evidence),
     ).send(CPU)
 
 
@@ -50,13 +50,13 @@ def pull(indices=None, *tensors, loader=0, first=False, of=1, **facts):
     return Pull(loader=loader, first=first, indices=indices, samples=samples, leaves=leaves, facts=facts, dataset=of)
 
 
-def signal(*pulls, testimony=None):
-    return (testimony or Clerk()).take(parcel(batches=list(pulls)))[0]
+def signal(*pulls, evidence_messages=None):
+    return (evidence_messages or Clerk()).take(handover(batches=list(pulls)))[0]
 
 
-def tell(testimony, step, *pulls, **statement):
+def tell(evidence_messages, step, *pulls, **raw_evidence):
     """The step's messages, as they arrive on rank 0."""
-    messages = testimony.take(parcel(step, batches=list(pulls), **statement))[1]
+    messages = evidence_messages.take(handover(step, batches=list(pulls), **raw_evidence))[1]
     return json.loads(json.dumps(messages))
 
 
@@ -68,14 +68,14 @@ X, Y = torch.arange(12.0).reshape(4, 3), torch.arange(4)
 
 
 def test_a_statement_of_nothing_is_a_signal_of_nothing():
-    found, messages = Clerk().take(parcel())
+    found, messages = Clerk().take(handover())
     assert messages == []
     assert (found.loss, found.seconds, found.weights, found.content, found.samples) == (1.0, 0.5, None, None, None)
 
 
 def test_what_was_taken_is_in_the_signal():
     found, _ = Clerk().take(
-        parcel(backwards=4, syncs=2, passes=7, updates=6, lr=0.1, settings=5, part=1, parts=9, reduced=-3, used=2**62,
+        handover(backwards=4, syncs=2, passes=7, updates=6, lr=0.1, settings=5, part=1, parts=9, reduced=-3, used=2**62,
                state=4, buffers=6, start=8, weight_square=2.5)
     )  # fmt: skip
     assert (found.backwards, found.syncs, found.passes, found.updates, found.lr, found.settings) == (4, 2, 7, 6, 0.1, 5)
@@ -85,7 +85,7 @@ def test_what_was_taken_is_in_the_signal():
 
 def test_weights_are_one_number_that_depends_on_all():
     def weights(**prints):
-        return Clerk().take(parcel(weights=prints))[0].weights
+        return Clerk().take(handover(weights=prints))[0].weights
 
     assert weights(a=1, b=2) == weights(a=1, b=2)
     assert len({weights(a=1, b=2), weights(a=2, b=1), weights(a=1, b=3), weights(a=1)}) == 4
@@ -123,10 +123,10 @@ def test_inputs_that_say_too_little_are_not_compared():
 
 
 def test_a_batch_is_fresh_once():
-    testimony = Clerk()
-    assert signal(pull([0], X), testimony=testimony).fresh
-    assert signal(pull([0], X + 1), testimony=testimony).fresh
-    assert not signal(pull([0], X), testimony=testimony).fresh
+    evidence_messages = Clerk()
+    assert signal(pull([0], X), evidence_messages=evidence_messages).fresh
+    assert signal(pull([0], X + 1), evidence_messages=evidence_messages).fresh
+    assert not signal(pull([0], X), evidence_messages=evidence_messages).fresh
 
 
 def test_the_length_of_tables_of_whole_numbers():
@@ -169,10 +169,10 @@ def test_initial_weights_are_a_text_of_fixed_length(number):
 
 
 def test_each_pass_is_told_when_the_next_begins():
-    testimony = Clerk()
-    assert keys(tell(testimony, 0, pull([1, 2], first=True, dataset="4"))) == ["facts/loader/0/0"]
-    assert tell(testimony, 1, pull([3, 4])) == []
-    coverage, facts = tell(testimony, 2, pull([1], first=True, dataset="4"))
+    evidence_messages = Clerk()
+    assert keys(tell(evidence_messages, 0, pull([1, 2], first=True, dataset="4"))) == ["facts/loader/0/0"]
+    assert tell(evidence_messages, 1, pull([3, 4])) == []
+    coverage, facts = tell(evidence_messages, 2, pull([1], first=True, dataset="4"))
     assert (coverage["key"], coverage["complete"], coverage["draws"]["drawn"]) == ("coverage/0/0/whole", True, 4)
     assert coverage["dataset"] == 4
     assert (facts["key"], facts["facts"]["pass"]) == ("facts/loader/0/1", "1")
@@ -187,52 +187,59 @@ def test_a_batch_from_nowhere_is_no_pass():
 
 
 def test_two_loaders_have_passes_of_their_own():
-    testimony = Clerk()
-    tell(testimony, 0, pull([1], first=True), pull([2], loader=1, first=True))
-    assert keys(tell(testimony, 1, pull([3], loader=1, first=True))) == ["coverage/1/0/whole", "facts/loader/1/1"]
+    evidence_messages = Clerk()
+    tell(evidence_messages, 0, pull([1], first=True), pull([2], loader=1, first=True))
+    assert keys(tell(evidence_messages, 1, pull([3], loader=1, first=True))) == [
+        "coverage/1/0/whole",
+        "facts/loader/1/1",
+    ]
 
 
 def test_a_long_pass_is_told_of_now_and_then():
-    testimony = Clerk()
-    told = {step: tell(testimony, step, pull([step], first=step == 0)) for step in range(2 * COVERAGE_EVERY + 1)}
+    evidence_messages = Clerk()
+    told = {
+        step: tell(evidence_messages, step, pull([step], first=step == 0)) for step in range(2 * COVERAGE_EVERY + 1)
+    }
     assert [step for step, messages in told.items() if messages] == [0, COVERAGE_EVERY, 2 * COVERAGE_EVERY]
     (message,) = told[COVERAGE_EVERY]
     assert (message["complete"], message["draws"]["drawn"]) == (False, COVERAGE_EVERY + 1)
 
 
 def test_passes_of_one_batch_are_soon_told_less_often():
-    testimony = Clerk()
-    told = [tell(testimony, step, pull([1, 2], first=True)) for step in range(1, 1_001)]
+    evidence_messages = Clerk()
+    told = [tell(evidence_messages, step, pull([1, 2], first=True)) for step in range(1, 1_001)]
     facts = [message for messages in told for message in messages if message["kind"] == "facts"]
     assert CLOSELY_FOLLOWED < len(facts) < CLOSELY_FOLLOWED + 30
 
 
 def test_evaluated_samples_go_with_the_coverage():
-    testimony = Clerk()
-    tell(testimony, 0, pull([1, 2], first=True))
-    told = tell(testimony, 1, pull([3], first=True), evaluated=[pull([7, 8]), pull(None), pull([1, 2, 3], of=2)])
+    evidence_messages = Clerk()
+    tell(evidence_messages, 0, pull([1, 2], first=True))
+    told = tell(
+        evidence_messages, 1, pull([3], first=True), evaluated=[pull([7, 8]), pull(None), pull([1, 2, 3], of=2)]
+    )
     assert told[0]["evaluated"]["drawn"] == 2
 
 
 def test_evaluated_samples_of_another_dataset_are_other_samples():
-    testimony = Clerk()
-    tell(testimony, 0, pull([1, 2], first=True))
-    told = tell(testimony, 1, pull([3], first=True), evaluated=[pull([1, 2], of=2)])
+    evidence_messages = Clerk()
+    tell(evidence_messages, 0, pull([1, 2], first=True))
+    told = tell(evidence_messages, 1, pull([3], first=True), evaluated=[pull([1, 2], of=2)])
     assert told[0]["evaluated"]["drawn"] == 0
 
 
 def test_endlessly_many_evaluated_datasets_take_bounded_memory():
-    testimony = Clerk()
+    evidence_messages = Clerk()
     for step in range(1_000):
-        tell(testimony, step, evaluated=[pull([1], of=step)])
-    assert len(testimony._evaluated) < 100
+        tell(evidence_messages, step, evaluated=[pull([1], of=step)])
+    assert len(evidence_messages._evaluated) < 100
 
 
 def test_last_words_tell_of_the_pass_under_way():
-    testimony = Clerk()
-    assert testimony.last_words() == []
-    tell(testimony, 4, pull([1, 2], first=True))
-    (story,) = testimony.last_words()
+    evidence_messages = Clerk()
+    assert evidence_messages.last_words() == []
+    tell(evidence_messages, 4, pull([1, 2], first=True))
+    (story,) = evidence_messages.last_words()
     assert (story["key"], story["step"], story["complete"]) == ("coverage/0/0/4/end", 4, False)
 
 
@@ -258,30 +265,30 @@ def test_projections_are_plain_numbers():
 
 
 def test_fingerprints_of_single_parameters_are_remembered_for_a_while():
-    testimony = Clerk()
+    evidence_messages = Clerk()
     for step in range(REMEMBERED_AUDITS + 2):
-        testimony.take(parcel(step, weights={"a": step}))
-    assert testimony.audit_of(1) is None
-    assert testimony.audit_of(2) == {"kind": "audit", "key": "audit/2", "step": 2, "prints": {"a": 2}}
-    assert testimony.audit_of(10**6) is None
+        evidence_messages.take(handover(step, weights={"a": step}))
+    assert evidence_messages.audit_of(1) is None
+    assert evidence_messages.audit_of(2) == {"kind": "audit", "key": "audit/2", "step": 2, "prints": {"a": 2}}
+    assert evidence_messages.audit_of(10**6) is None
 
 
 def test_batches_are_remembered_for_a_while():
-    testimony = Clerk()
+    evidence_messages = Clerk()
     for step in range(REMEMBERED_STEPS + 2):
-        testimony.take(parcel(step, loss=float(step), batches=[pull([step, step + 1]), pull([7])]))
-    assert testimony.batch_of(1, rank=3) is None
-    told = testimony.batch_of(5, rank=3)
+        evidence_messages.take(handover(step, loss=float(step), batches=[pull([step, step + 1]), pull([7])]))
+    assert evidence_messages.batch_of(1, rank=3) is None
+    told = evidence_messages.batch_of(5, rank=3)
     assert (told["step"], told["rank"], told["loss"], told["indices"]) == (5, 3, 5.0, [5, 6, 7])
 
 
 def test_a_step_without_indices_is_not_remembered():
-    testimony = Clerk()
-    testimony.take(parcel(0, batches=[pull(None)]))
-    assert testimony.batch_of(0, rank=0) is None
+    evidence_messages = Clerk()
+    evidence_messages.take(handover(0, batches=[pull(None)]))
+    assert evidence_messages.batch_of(0, rank=0) is None
 
 
 def test_a_loss_that_is_not_finite_can_be_told():
-    testimony = Clerk()
-    testimony.take(parcel(0, loss=math.nan, batches=[pull([1])]))
-    assert math.isnan(json.loads(json.dumps(testimony.batch_of(0, rank=0)))["loss"])
+    evidence_messages = Clerk()
+    evidence_messages.take(handover(0, loss=math.nan, batches=[pull([1])]))
+    assert math.isnan(json.loads(json.dumps(evidence_messages.batch_of(0, rank=0)))["loss"])

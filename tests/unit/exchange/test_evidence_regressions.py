@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from unisono.exchange.evidence_messages import EvidenceMessages as Clerk
-from unisono.listen import torch_patches as taps
+from unisono.listen import torch_patches
 from unisono.listen.clock import clock_for
 from unisono.listen.evidence.batch_tracker import BatchTracker, Leaf, Pull
 from unisono.listen.evidence.collector import averager_alive
@@ -25,15 +25,15 @@ CPU = torch.device("cpu")
 DATASET = TensorDataset(torch.arange(40.0).reshape(40, 1), torch.arange(40))
 
 
-def parcel(step, **statement):
+def handover(step, **raw_evidence):
     return Handover(
         step=step, time=0.0, due=True, window=0, skipped=False, cost=0.0, clock=clock_for(CPU), began=0.0,
-        backward=None, ended=0.5, loss=1.0, scale=None, clip_norm=None, witness=None, reduced_share=None, hearing=None,
-        statement=RawEvidence(**statement),
+        backward=None, ended=0.5, loss=1.0, scale=None, clip_norm=None, finite_sum=None, reduced_share=None,
+        readout=None, raw_evidence=RawEvidence(**raw_evidence),
     ).send(CPU)  # fmt: skip
 
 
-class Watch(taps.Listener):
+class Watch(torch_patches.Listener):
     def __init__(self):
         self.watch, self.clerk, self.step, self.told = BatchTracker(), Clerk(), 0, []
 
@@ -51,7 +51,7 @@ class Watch(taps.Listener):
 
     def end(self):
         batches, evaluated = self.watch.take()
-        signal, messages = self.clerk.take(parcel(self.step, batches=batches, evaluated=evaluated))
+        signal, messages = self.clerk.take(handover(self.step, batches=batches, evaluated=evaluated))
         self.step += 1
         return batches, signal, messages
 
@@ -59,9 +59,9 @@ class Watch(taps.Listener):
 @pytest.fixture
 def watch():
     watch = Watch()
-    taps.connect(watch)
+    torch_patches.connect(watch)
     yield watch
-    taps.disconnect(watch)
+    torch_patches.disconnect(watch)
 
 
 class Batches:
@@ -148,7 +148,7 @@ def test_a_new_loader_every_epoch_takes_bounded_memory_and_messages(watch):
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
 def test_inputs_of_any_type_can_be_heard(dtype):
     numbers = torch.arange(8.0).to(dtype)
-    Clerk().take(parcel(0, batches=[Pull(leaves=[Leaf("", (8,), numbers)])]))
+    Clerk().take(handover(0, batches=[Pull(leaves=[Leaf("", (8,), numbers)])]))
 
 
 def test_looking_for_an_averager_touches_nobodys_objects():
@@ -209,8 +209,8 @@ def test_the_weights_of_one_rank_alone_are_not_equal_to_anything():
 
 def test_a_learning_rate_of_nan_everywhere_is_no_difference():
     nan = float("nan")
-    roll = AllRanksStep(0, tuple(RankStep(step=0, time=0.0, lr=float(str(nan))) for _ in range(2)))
-    assert "lr_W" not in compare(roll)
+    all_ranks = AllRanksStep(0, tuple(RankStep(step=0, time=0.0, lr=float(str(nan))) for _ in range(2)))
+    assert "lr_W" not in compare(all_ranks)
 
 
 def test_a_loader_that_is_gone_is_not_the_first_one(watch):
@@ -227,17 +227,17 @@ def test_listening_again_to_a_pass_under_way():
 
     def hear(batches):
         listener = Watch()
-        taps.connect(listener)
+        torch_patches.connect(listener)
         for _ in range(batches):
             next(iterator)
-        taps.disconnect(listener)
+        torch_patches.disconnect(listener)
         return listener.told
 
     first = Watch()
-    taps.connect(first)
+    torch_patches.connect(first)
     iterator = iter(loader)
     next(iterator)
-    taps.disconnect(first)
+    torch_patches.disconnect(first)
     for _ in range(3):
         next(iterator)
     assert all(indices in (None, data[1].tolist()) for data, indices in hear(5))

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch.distributed as dist
 
-from unisono.exchange import store as mailbox
+from unisono.exchange import store as message_store
 from unisono.exchange.reconnect import ReconnectingChannel
 
 
@@ -14,11 +14,11 @@ def test_a_connection_that_is_given_up_leaves_no_thread_behind():
 
     def connect(era, start, given_up):
         started.set()
-        mailbox.wait_for_greetings(dist.HashStore(), 2, given_up)
+        message_store.wait_for_registrations(dist.HashStore(), 2, given_up)
 
-    switchyard = ReconnectingChannel(connect, pytest.fail)
-    switchyard.begin(0, 0)
+    channel = ReconnectingChannel(connect, pytest.fail)
+    channel.begin(0, 0)
     assert started.wait(5)
-    switchyard.end()
+    channel.end()
     assert "unisono-connect" not in {thread.name for thread in threading.enumerate()}
-    assert switchyard.idle
+    assert channel.idle

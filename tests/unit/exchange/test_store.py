@@ -6,8 +6,8 @@ import pytest
 import torch.distributed as dist
 
 from unisono.common.ranks_key import LONGEST, group_key
-from unisono.exchange import store as mailbox
-from unisono.exchange.store import MessageStore, pace, wait_for_greetings
+from unisono.exchange import store as message_store
+from unisono.exchange.store import MessageStore, pace, wait_for_registrations
 from unisono.listen.messages import RankStep
 
 WORLD = 200
@@ -36,63 +36,63 @@ def boxes(store, world=WORLD):
     return [MessageStore(lambda: store, rank, world) for rank in range(world)]
 
 
-def greet(ranks):
+def register(ranks):
     for box in ranks:
-        box.greet({"host": f"h{box.rank}"})
+        box.register({"host": f"h{box.rank}"})
 
 
 def test_greetings_take_few_questions(store):
     ranks = boxes(store)
-    greet(ranks)
+    register(ranks)
     store.asked = 0
-    greetings = ranks[0].greetings()
-    assert greetings == {rank: {"host": f"h{rank}"} for rank in range(WORLD)}
+    registrations = ranks[0].registrations()
+    assert registrations == {rank: {"host": f"h{rank}"} for rank in range(WORLD)}
     assert store.asked <= 4
     store.asked = 0
-    assert ranks[0].greetings() == greetings
+    assert ranks[0].registrations() == registrations
     assert store.asked == 1
 
 
 def test_late_comers_are_met_later(store):
     ranks = boxes(store)
-    greet(ranks[:150])
-    assert sorted(ranks[0].greetings()) == list(range(150))
-    greet(ranks[150:])
-    assert len(ranks[0].greetings()) == WORLD
+    register(ranks[:150])
+    assert sorted(ranks[0].registrations()) == list(range(150))
+    register(ranks[150:])
+    assert len(ranks[0].registrations()) == WORLD
 
 
 def test_a_number_without_a_greeting_holds_nobody_up(store):
     ranks = boxes(store, 4)
-    greet(ranks[:2])
+    register(ranks[:2])
     store.add("came", 1)
-    greet(ranks[2:])
-    assert sorted(ranks[0].greetings()) == [0, 1, 2, 3]
-    assert sorted(ranks[0].greetings()) == [0, 1, 2, 3]
+    register(ranks[2:])
+    assert sorted(ranks[0].registrations()) == [0, 1, 2, 3]
+    assert sorted(ranks[0].registrations()) == [0, 1, 2, 3]
 
 
 def test_all_wait_until_rank_0_has_met_everybody(store, monkeypatch):
-    monkeypatch.setattr(mailbox, "GREETING_PATIENCE", 0.05)
+    monkeypatch.setattr(message_store, "REGISTRATION_PATIENCE", 0.05)
     ranks = boxes(store, 2)
-    greet(ranks[:1])
-    ranks[0].greetings()
+    register(ranks[:1])
+    ranks[0].registrations()
     with pytest.raises(TimeoutError):
-        wait_for_greetings(store, 2, threading.Event())
-    greet(ranks[1:])
-    ranks[0].greetings()
-    wait_for_greetings(store, 2, threading.Event())
+        wait_for_registrations(store, 2, threading.Event())
+    register(ranks[1:])
+    ranks[0].registrations()
+    wait_for_registrations(store, 2, threading.Event())
 
 
 def test_letters_of_all_ranks_come_with_one_question(store):
     ranks = boxes(store)
-    greet(ranks)
+    register(ranks)
     for box in ranks:
         box.send([RankStep(step=box.rank, time=0.0)], [{"key": "a"}] if box.rank == 7 else [])
     store.asked = 0
-    letters, lost = ranks[0].collect(list(range(WORLD)))
+    rank_messages, lost = ranks[0].collect(list(range(WORLD)))
     assert store.asked == 1
     assert lost == 0
-    assert [letters[rank].signals[0].step for rank in range(WORLD)] == list(range(WORLD))
-    assert letters[7].messages == [{"key": "a"}]
+    assert [rank_messages[rank].signals[0].step for rank in range(WORLD)] == list(range(WORLD))
+    assert rank_messages[7].messages == [{"key": "a"}]
     assert ranks[0].collect(list(range(WORLD))) == ({}, 0)
 
 

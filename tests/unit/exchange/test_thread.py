@@ -21,7 +21,9 @@ class Clock:
 
 
 def make_exchange(**known):
-    nobody = dict.fromkeys(("mailbox", "switchyard", "plan", "layout", "keep", "root", "leave_ring", "finished"))
+    nobody = dict.fromkeys(
+        ("message_store", "channel", "plan", "layout", "keep", "rank0", "write_last_steps", "finished")
+    )
     return ExchangeThread(**nobody | known, facts={}, run_facts=None)
 
 
@@ -47,7 +49,7 @@ def test_pauses_grow_with_each_failure_and_are_short_again_after_a_success():
     [(0, True, 4, UNHURRIED), (1, True, 4, TURN), (0, False, 4, TURN), (0, True, 5, TURN)],
 )
 def test_turns_are_rare_while_no_gradients_are_on_their_way(waiting, idle, next_step, seconds):
-    exchange = make_exchange(switchyard=SimpleNamespace(idle=idle), plan=ListeningPlan(every(5)), complain=print)
+    exchange = make_exchange(channel=SimpleNamespace(idle=idle), plan=ListeningPlan(every(5)), complain=print)
     exchange._wake = clock = Clock()
     exchange._queue.extend([SimpleNamespace(step=3)] * waiting)
     exchange.newest = next_step - 1
@@ -56,7 +58,7 @@ def test_turns_are_rare_while_no_gradients_are_on_their_way(waiting, idle, next_
 
 
 def test_many_steps_do_not_wait_for_a_turn_and_neither_does_the_end():
-    exchange = make_exchange(switchyard=SimpleNamespace(idle=True), plan=ListeningPlan(every(5)), complain=print)
+    exchange = make_exchange(channel=SimpleNamespace(idle=True), plan=ListeningPlan(every(5)), complain=print)
     for step in range(HURRY):
         assert not exchange._wake.is_set()
         exchange.submit(SimpleNamespace(step=step))

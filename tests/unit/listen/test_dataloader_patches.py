@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, dataloader
 
-from unisono.listen import dataloader_patches as loader_taps
-from unisono.listen import torch_patches as taps
+from unisono.listen import dataloader_patches, torch_patches
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 NEXT = dataloader._BaseDataLoaderIter.__next__
@@ -31,7 +30,7 @@ class Stream(IterableDataset):
         return iter(torch.arange(10).float())
 
 
-class Listener(taps.Listener):
+class Listener(torch_patches.Listener):
     def __init__(self):
         self.told = []
         self.began = 0
@@ -53,9 +52,9 @@ class Listener(taps.Listener):
 @pytest.fixture
 def listener():
     listener = Listener()
-    taps.connect(listener)
+    torch_patches.connect(listener)
     yield listener
-    taps.disconnect(listener)
+    torch_patches.disconnect(listener)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +133,11 @@ def test_an_iterator_that_began_unheard(workers):
     iterator = iter(DataLoader(Squares(), batch_size=2, num_workers=workers))
     next(iterator)
     listener = Listener()
-    taps.connect(listener)
+    torch_patches.connect(listener)
     try:
         rest = list(iterator)
     finally:
-        taps.disconnect(listener)
+        torch_patches.disconnect(listener)
     assert len(rest) == 9
     if workers:
         assert {indices is None for _, indices in listener.told} == {True}
@@ -168,21 +167,21 @@ def test_random_numbers_stay_as_they_were():
 
     alone = order()
     listener = Listener()
-    taps.connect(listener)
+    torch_patches.connect(listener)
     try:
         assert order() == alone
     finally:
-        taps.disconnect(listener)
+        torch_patches.disconnect(listener)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_iterators_and_datasets_are_free_to_go(listener, workers):
-    class Untold(taps.Listener):
+    class Untold(torch_patches.Listener):
         pass
 
-    taps.disconnect(listener)
+    torch_patches.disconnect(listener)
     quiet = Untold()
-    taps.connect(quiet)
+    torch_patches.connect(quiet)
     try:
         dataset = Squares()
         iterator = iter(DataLoader(dataset, batch_size=2, num_workers=workers))
@@ -191,9 +190,9 @@ def test_iterators_and_datasets_are_free_to_go(listener, workers):
         del iterator, dataset
         gc.collect()
         assert [ref() for ref in watched] == [None, None]
-        assert not loader_taps._drawn
+        assert not dataloader_patches._drawn
     finally:
-        taps.disconnect(quiet)
+        torch_patches.disconnect(quiet)
 
 
 def test_what_is_remembered_does_not_grow(listener):
@@ -201,14 +200,14 @@ def test_what_is_remembered_does_not_grow(listener):
     for _ in range(4):
         next(iter(loader))
     list(loader)
-    assert [len(drawn) for drawn in loader_taps._drawn.values()] == [0]
+    assert [len(drawn) for drawn in dataloader_patches._drawn.values()] == [0]
 
 
 def test_the_taps_are_taken_out_again(listener):
-    taps.disconnect(listener)
+    torch_patches.disconnect(listener)
     assert dataloader._BaseDataLoaderIter.__next__ is NEXT
 
 
 def test_other_internals_are_left_alone(monkeypatch):
-    monkeypatch.setattr(loader_taps, "ITERATOR", None)
-    loader_taps.install(lambda *_: pytest.fail("nothing is to be replaced"), print)
+    monkeypatch.setattr(dataloader_patches, "ITERATOR", None)
+    dataloader_patches.install(lambda *_: pytest.fail("nothing is to be replaced"), print, print)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unisono.listen import device_scalars as deferred
+from unisono.listen import device_scalars
 from unisono.listen.device_scalars import DeviceScalars
 
 
@@ -11,7 +11,7 @@ from unisono.listen.device_scalars import DeviceScalars
 def unpinned(monkeypatch):
     """Pinned memory needs a device; everything else about the copy is the same without one."""
     empty = torch.empty
-    monkeypatch.setattr(deferred.torch, "empty", lambda *size, pin_memory, **options: empty(*size, **options))
+    monkeypatch.setattr(device_scalars.torch, "empty", lambda *size, pin_memory, **options: empty(*size, **options))
 
 
 def test_plain_numbers_need_no_luggage():

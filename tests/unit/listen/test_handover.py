@@ -12,8 +12,8 @@ CPU = torch.device("cpu")
 
 def signal(**fields):
     values = {"step": 3, "time": 1.0, "due": True, "window": 0, "skipped": False, "cost": 0.0, "clock": clock_for(CPU)}
-    values |= {"began": 0.0, "backward": None, "ended": 0.5, "hearing": None, "statement": RawEvidence()}
-    numbers = dict.fromkeys(("loss", "scale", "clip_norm", "witness", "reduced_share"))
+    values |= {"began": 0.0, "backward": None, "ended": 0.5, "readout": None, "raw_evidence": RawEvidence()}
+    numbers = dict.fromkeys(("loss", "scale", "clip_norm", "finite_sum", "reduced_share"))
     return Handover(**values | numbers | fields).send(CPU).signal()
 
 

@@ -15,8 +15,8 @@ def announced(**fields):
     """What the ranks are told after a step at which the last of three was not finite."""
     said = []
     plan = ListeningPlan(every(1))
-    mailbox = SimpleNamespace(announce=said.append)
-    exchange = SimpleNamespace(plan=plan, mailbox=mailbox, newest=10, take=plan.apply)
+    message_store = SimpleNamespace(announce=said.append)
+    exchange = SimpleNamespace(plan=plan, message_store=message_store, newest=10, take=plan.apply)
     signals = tuple(RankStep(10, 0.0, finite=worker < 2, seconds=0.1) for worker in range(3))
     record = StepRecord(attempt=0, step=10, time=0.0, finite_W=(True, True, False), **fields)
     ScheduleAdapter(lambda *_, **__: None).after(AllRanksStep(10, signals), record, exchange)

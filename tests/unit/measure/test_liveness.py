@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.measure import liveness as attendance
+from unisono.measure import liveness
 from unisono.measure.liveness import SILENT_SECONDS, Liveness, LivenessChange
 
 
@@ -16,7 +16,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(attendance, "time", clock)
+    monkeypatch.setattr(liveness, "time", clock)
     return clock
 
 

@@ -24,7 +24,7 @@ def heard(gradient, mean=None, **values):
     return signal(heard=True, squared_norm_G=(float(gradient.square().sum()),), reduced_share=share, **values)
 
 
-def roll(gradient_WN, with_sketch=True, **values):
+def all_ranks(gradient_WN, with_sketch=True, **values):
     mean = gradient_WN.mean(0)
     shares = [mean if rank == 0 else torch.zeros(1) for rank in range(len(gradient_WN))]
     signals = tuple(heard(row, share, **values) for row, share in zip(gradient_WN, shares, strict=True))
@@ -57,7 +57,7 @@ def test_a_nan_loss_makes_the_statistics_nan():
 
 
 def test_identical_gradients_are_worth_one_worker():
-    record = measured(roll(torch.randn(1, 4096).repeat(4, 1)))
+    record = measured(all_ranks(torch.randn(1, 4096).repeat(4, 1)))
     assert record.cos_mean == pytest.approx(1, abs=1e-6)
     assert record.noise_scale == pytest.approx(0, abs=1e-5)
     assert record.effective_workers == pytest.approx(1, abs=1e-5)
@@ -65,7 +65,7 @@ def test_identical_gradients_are_worth_one_worker():
 
 
 def test_orthogonal_gradients_are_worth_all_workers():
-    record = measured(roll(torch.eye(4, 4096)))
+    record = measured(all_ranks(torch.eye(4, 4096)))
     assert record.cos_mean == pytest.approx(0, abs=1e-6)
     assert record.effective_workers == pytest.approx(4)
     assert record.cos_expected == pytest.approx(0)
@@ -75,7 +75,7 @@ def test_orthogonal_gradients_are_worth_all_workers():
 def test_a_worker_with_nan_is_silent_and_the_others_are_compared():
     gradient_WN = torch.randn(3, 4096)
     gradient_WN[1] = math.nan
-    record = measured(roll(gradient_WN))
+    record = measured(all_ranks(gradient_WN))
     assert math.isnan(record.norm_W[1])
     assert record.cos_W[1] is None
     assert record.cos_W[0] is not None
@@ -86,14 +86,14 @@ def test_a_worker_with_nan_is_silent_and_the_others_are_compared():
 def test_a_worker_without_gradient_has_no_direction():
     gradient_WN = torch.randn(3, 4096)
     gradient_WN[2] = 0
-    record = measured(roll(gradient_WN))
+    record = measured(all_ranks(gradient_WN))
     assert record.norm_W[2] == 0
     assert record.cos_W[2] is None
 
 
 def test_a_reduction_that_is_no_mean_is_noticed():
     gradient_WN = torch.randn(2, 4096)
-    call = roll(gradient_WN)
+    call = all_ranks(gradient_WN)
     summed = tuple(heard(row, gradient_WN.sum(0)) for row in gradient_WN)
     assert measured(AllRanksStep(0, summed, call.sketch_WK)).cos_weighted is None
     assert measured(call).cos_weighted is not None
@@ -105,11 +105,11 @@ def test_directions_add_up_in_a_window_and_start_anew_in_the_next():
     for step in range(8):
         gradient_WN = 0.3 * common + torch.randn(4, 4096)
         gradient_WN[2] = -gradient_WN[2]
-        record = measured(roll(gradient_WN, window=0), memory)
+        record = measured(all_ranks(gradient_WN, window=0), memory)
         assert record.window_steps == step + 1
     assert record.window_cos_W[2] < -0.3
     assert min(record.window_cos_W[rank] for rank in (0, 1, 3)) > 0.1
-    record = measured(roll(torch.randn(4, 4096), window=64), memory)
+    record = measured(all_ranks(torch.randn(4, 4096), window=64), memory)
     assert (record.window_start, record.window_steps) == (64, 1)
 
 
@@ -117,9 +117,9 @@ def test_old_large_gradients_do_not_outweigh_new_small_ones():
     torch.manual_seed(0)
     memory, common = Memory(), torch.randn(4096)
     for _ in range(60):
-        measured(roll(1e3 * (common + torch.randn(4, 4096))), memory)
+        measured(all_ranks(1e3 * (common + torch.randn(4, 4096))), memory)
     for _ in range(300):
-        record = measured(roll(1e-3 * torch.randn(4, 4096)), memory)
+        record = measured(all_ranks(1e-3 * torch.randn(4, 4096)), memory)
     assert record.cos_expected < 0.05
 
 
@@ -130,25 +130,25 @@ def test_listening_cost_is_the_share_of_all_steps_so_far():
 
 
 def test_large_worlds_store_no_matrix_outside_bursts():
-    call = roll(torch.randn(9, 2048))
+    call = all_ranks(torch.randn(9, 2048))
     assert measured(call).cos_WW == ()
     assert len(measure(call, Memory(), 1, burst=True).cos_WW) == 9
     assert len(measured(call).norm_G) == 1
 
 
 def test_in_the_largest_world_with_matrices_a_record_fits_into_the_run_file():
-    call = roll(torch.randn(MATRIX_IN_BURSTS_UP_TO, 4096))
+    call = all_ranks(torch.randn(MATRIX_IN_BURSTS_UP_TO, 4096))
     signals = tuple(replace(one, squared_norm_G=one.squared_norm_G * MOST_GROUPS) for one in call.signal_W)
     call = AllRanksStep(0, signals, call.sketch_WK, call.sketch_WK.expand(MOST_GROUPS, -1, -1))
     record = measure(call, Memory(), 1, burst=True)
     assert len(record.cos_GW) == MOST_GROUPS
     assert len(to_line(record)) < LINE_LIMIT
-    larger = roll(torch.randn(MATRIX_IN_BURSTS_UP_TO + 1, 4096))
+    larger = all_ranks(torch.randn(MATRIX_IN_BURSTS_UP_TO + 1, 4096))
     assert measure(larger, Memory(), 1, burst=True).cos_WW == ()
 
 
 def test_above_64_workers_there_are_no_pairs():
-    call = roll(torch.randn(ALL_PAIRS_UP_TO + 1, 2048))
+    call = all_ranks(torch.randn(ALL_PAIRS_UP_TO + 1, 2048))
     record = measure(call, Memory(), 1, burst=True)
     assert (record.cos_WW, record.cos_min) == ((), None)
     assert len(record.cos_W) == len(record.window_cos_W) == ALL_PAIRS_UP_TO + 1
@@ -163,7 +163,7 @@ def test_a_crowd_is_measured_as_few_are(monkeypatch, known):
     for _ in range(3):
         gradient_WN = 0.4 * common + torch.randn(40, 4096)
         gradient_WN[7] = -gradient_WN[7]
-        call = replace(roll(gradient_WN), plain_mean=known)
+        call = replace(all_ranks(gradient_WN), plain_mean=known)
         expected = measure(call, few, 1, burst=True)
         with monkeypatch.context() as patch:
             patch.setattr(consistency, "ALL_PAIRS_UP_TO", 39)
@@ -178,7 +178,7 @@ def test_a_crowd_is_measured_as_few_are(monkeypatch, known):
 def test_in_a_crowd_a_worker_with_nan_is_silent_and_the_others_are_compared():
     gradient_WN = torch.randn(70, 2048)
     gradient_WN[1] = math.nan
-    record = measured(roll(gradient_WN))
+    record = measured(all_ranks(gradient_WN))
     assert record.cos_W[1] is None
     assert None not in (*record.cos_W[:1], *record.cos_W[2:])
     assert (record.grad_norm, record.window_steps) == (None, None)
@@ -187,7 +187,7 @@ def test_in_a_crowd_a_worker_with_nan_is_silent_and_the_others_are_compared():
 @pytest.mark.parametrize("workers", [3, 70])
 def test_sketches_may_come_as_whole_numbers(workers):
     step_WK = torch.randint(-127, 128, (workers, 1024), dtype=torch.int8)
-    call = roll(0.5 * step_WK)
+    call = all_ranks(0.5 * step_WK)
     travelled = replace(
         call,
         sketch_WK=step_WK,
@@ -201,7 +201,7 @@ def test_sketches_may_come_as_whole_numbers(workers):
 
 
 def test_matrices_are_kept_less_often_later():
-    call, memory = roll(torch.randn(2, 1024)), Memory()
+    call, memory = all_ranks(torch.randn(2, 1024)), Memory()
     kept = [bool(measure(call, memory, 1).norm_GW) for _ in range(520)]
     assert all(kept[:500])
     assert sum(kept[500:]) == 5
@@ -210,7 +210,7 @@ def test_matrices_are_kept_less_often_later():
 
 def steered(weight_W, distance_W, heard_too=False, **values):
     """A roll call in which the first worker says what steering decided."""
-    call = roll(torch.randn(len(weight_W), 64)) if heard_too else AllRanksStep(0, (signal(),) * len(weight_W))
+    call = all_ranks(torch.randn(len(weight_W), 64)) if heard_too else AllRanksStep(0, (signal(),) * len(weight_W))
     first = replace(call.signal_W[0], weight_W=tuple(weight_W), distance_W=tuple(distance_W), **values)
     return replace(call, signal_W=(first, *call.signal_W[1:]))
 
@@ -255,6 +255,6 @@ def test_in_large_worlds_little_is_kept_of_each_worker(heard_too, rejects, kept)
 def test_a_steered_gradient_is_not_taken_for_the_mean():
     call = steered((0.5, 0.5, 0.0), (0.5, 0.5, 1.2), heard_too=True)
     assert measured(call).cos_weighted is None
-    plain = measured(roll(call.sketch_WK))
+    plain = measured(all_ranks(call.sketch_WK))
     assert plain.cos_weighted is not None
     assert measured(call).grad_norm == pytest.approx(plain.grad_norm, rel=0.1)

@@ -34,22 +34,26 @@ def test_a_decision_is_one_line(record, line):
 
 
 def told(*records):
-    deeds = DecisionCounts()
+    decision_counts = DecisionCounts()
     for record in records:
-        deeds.add(record)
-    return deeds
+        decision_counts.add(record)
+    return decision_counts
 
 
 def test_several_of_a_kind_are_counted_with_the_first_steps():
-    deeds = told(*(decision(step) for step in range(10, 19)), decision(30, "levitate"))
-    assert deeds.words() == (
+    decision_counts = told(*(decision(step) for step in range(10, 19)), decision(30, "levitate"))
+    assert decision_counts.words() == (
         "acted 10 times: 9 steps skipped (steps 10, 11, 12, 13, 14, 15 and 3 more), 1 levitate (step 30)"
     )
 
 
 def test_the_newest_are_kept_and_all_are_counted():
-    deeds = told(*(decision(step, "clip") for step in range(KEPT + 50)))
-    assert (deeds.decided, len(deeds.newest), deeds.newest[-1].step) == (KEPT + 50, KEPT, KEPT + 49)
+    decision_counts = told(*(decision(step, "clip") for step in range(KEPT + 50)))
+    assert (decision_counts.decided, len(decision_counts.newest), decision_counts.newest[-1].step) == (
+        KEPT + 50,
+        KEPT,
+        KEPT + 49,
+    )
 
 
 def test_what_was_not_decided_is_not_told():

@@ -146,10 +146,10 @@ def test_what_could_not_be_checked_is_said_with_what_it_needs():
 
 @pytest.mark.parametrize(("dry", "text"), [(False, "stopped by the guard at step 812: 3,000 steps"), (True, "healthy")])
 def test_a_job_that_the_guard_stopped_is_not_called_healthy(dry, text):
-    deeds = DecisionCounts()
-    deeds.add(decision(5))
-    deeds.add(decision(812, "halt", dry=dry))
-    assert checkup(deeds=deeds).verdict_text.startswith(text)
+    decision_counts = DecisionCounts()
+    decision_counts.add(decision(5))
+    decision_counts.add(decision(812, "halt", dry=dry))
+    assert checkup(decision_counts=decision_counts).verdict_text.startswith(text)
 
 
 def test_everything_that_weakens_the_verdict_is_said():
@@ -165,7 +165,7 @@ def test_the_last_line_leads_on():
 
 
 def test_colour_changes_nothing_but_colour():
-    result = checkup(found(), found(severity="info"), differences=differences(scene(("1", "2"))))
+    result = checkup(found(), found(severity="info"), differences=differences(run_state(("1", "2"))))
     coloured = as_text(result, colour=True)
     assert "\x1b[1;31mUN101\x1b[0m" in coloured
     assert ESCAPE.sub("", coloured) == as_text(result)
@@ -175,14 +175,14 @@ def test_colour_changes_nothing_but_colour():
 def test_text_from_a_run_cannot_steer_the_terminal_or_the_issue():
     nasty = "\x1b[31m<b>`|@all"
     result = checkup(
-        found(why=nasty, where=(nasty,), remedies=()), run=nasty, differences=differences(scene((nasty, "2")))
+        found(why=nasty, where=(nasty,), remedies=()), run=nasty, differences=differences(run_state((nasty, "2")))
     )
     assert "\x1b" not in as_text(result)
     assert "\x1b" not in as_markdown(result)
     assert not re.search(r"(?<!\\)[<>`]|@", as_markdown(result))
 
 
-def scene(values_W, fact="torch", topic="settings"):
+def run_state(values_W, fact="torch", topic="settings"):
     workers = tuple(WorkerFacts(10 + worker, "host", 1, "cpu") for worker in range(len(values_W)))
     made = RunState()
     made.see(AttemptRecord(1, 1.5, len(values_W), 0, workers))
@@ -191,7 +191,7 @@ def scene(values_W, fact="torch", topic="settings"):
 
 
 def test_differences_are_a_table_of_values_and_ranks():
-    text = as_text(checkup(differences=differences(scene(("2.6", "2.5", "2.6", None)))))
+    text = as_text(checkup(differences=differences(run_state(("2.6", "2.5", "2.6", None)))))
     assert text.splitlines()[2:] == [
         "the workers differ in",
         "                   value  ranks",
@@ -200,19 +200,19 @@ def test_differences_are_a_table_of_values_and_ranks():
         "                   -      13",
     ]
     assert "| settings: torch | 2.6 | 10, 12 |" in as_markdown(
-        checkup(differences=differences(scene(("2.6", "2", "2.6"))))
+        checkup(differences=differences(run_state(("2.6", "2", "2.6"))))
     )
 
 
 def test_many_different_values_are_cut():
-    text = as_text(checkup(differences=differences(scene(tuple(map(str, range(64)))))))
+    text = as_text(checkup(differences=differences(run_state(tuple(map(str, range(64)))))))
     assert "and 56 more values" in text
     assert len(text.splitlines()) < 16
 
 
 def test_sampler_ranks_should_differ():
-    assert differences(scene(("0", "1", "2"), "sampler rank", "loader")) == ()
-    assert len(differences(scene(("0", "1", "1"), "sampler rank", "loader"))) == 1
+    assert differences(run_state(("0", "1", "2"), "sampler rank", "loader")) == ()
+    assert len(differences(run_state(("0", "1", "1"), "sampler rank", "loader"))) == 1
 
 
 def test_ranks_are_grouped():
@@ -244,10 +244,12 @@ def test_the_screen_is_80_wide_and_grey_where_it_is_no_terminal(monkeypatch):
 
 
 def guarded(count=2):
-    deeds = DecisionCounts()
+    decision_counts = DecisionCounts()
     for step in range(count):
-        deeds.add(decision(step, reason="a *long* reason of many words, and of more than fit on a line", dry=step == 1))
-    return checkup(deeds=deeds)
+        decision_counts.add(
+            decision(step, reason="a *long* reason of many words, and of more than fit on a line", dry=step == 1)
+        )
+    return checkup(decision_counts=decision_counts)
 
 
 def test_what_the_guard_did_is_listed():

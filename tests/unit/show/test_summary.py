@@ -81,7 +81,7 @@ def test_steering_that_kept_everybody_or_nobody():
 def test_the_summary_ends_with_what_the_guard_did():
     summary = Summary(workers=4)
     for record in (decision(5), decision(9), decision(812, "roll-back", to_step=700)):
-        summary.deeds.add(record)
+        summary.decision_counts.add(record)
     assert summary.lines()[-1] == (
         "the guard acted 3 times: 2 steps skipped (steps 5 and 9), 1 roll-back (step 812 back to 700)"
     )

@@ -8,8 +8,7 @@ import math
 import pytest
 import torch
 
-from unisono.sketch import gram, quantise
-from unisono.sketch import many_workers as crowd
+from unisono.sketch import gram, many_workers, quantise
 from unisono.sketch.many_workers import (
     ManyWorkers,
     SummedDirections,
@@ -153,7 +152,7 @@ def test_a_window_sums_unit_directions():
 def test_blocks_of_any_size_give_the_same(monkeypatch):
     gradient_WN = workers()
     whole = leave_one_out(looked_at(gradient_WN, window=SummedDirections.none(64, 4_096)).gradients)
-    monkeypatch.setattr(crowd, "BLOCK", 7 * 4_096)
+    monkeypatch.setattr(many_workers, "BLOCK", 7 * 4_096)
     found = looked_at(gradient_WN, window=SummedDirections.none(64, 4_096))
     torch.testing.assert_close(leave_one_out(found.gradients), whole, rtol=0, atol=1e-6)
 

@@ -35,15 +35,17 @@ def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bo
     :param optimizers: Shares of a ZeroRedundancyOptimizer's state are left alone.
     """
     inventory = Inventory(module, optimizers, buffers)
-    meeting = SteeringCollectives(group, inventory.device)
+    collectives = SteeringCollectives(group, inventory.device)
     head = [*inventory.forms(), *inventory.whole_prints(), int(inventory.divided)]
-    form_KW, print_KW, (divided_W,) = _apart(gathered(meeting, head))
-    _check_form(form_KW, dist.get_process_group_ranks(meeting.group))
+    form_KW, print_KW, (divided_W,) = _apart(gathered(collectives, head))
+    _check_form(form_KW, dist.get_process_group_ranks(collectives.group))
     left_alone = _left_alone(form_KW, divided_W)
     # To the vote, what is left alone is equal.
-    print_KW = [[0] * meeting.world if kind in left_alone else row for kind, row in zip(KINDS, print_KW, strict=True)]
+    print_KW = [
+        [0] * collectives.world if kind in left_alone else row for kind, row in zip(KINDS, print_KW, strict=True)
+    ]
     source, giver_K = givers(print_KW)
-    repair = _Repair(meeting, inventory)
+    repair = _Repair(collectives, inventory)
     for kind, giver, print_W in zip(KINDS, giver_K, print_KW, strict=True):
         if len(set(print_W)) > 1:
             repair.make_equal(kind, giver)
@@ -81,35 +83,35 @@ def _left_alone(form_KW: list[list[int]], divided_W: list[int]) -> dict[str, str
 
 
 class _Repair:
-    def __init__(self, meeting: SteeringCollectives, inventory: Inventory) -> None:
-        self._meeting, self._inventory = meeting, inventory
+    def __init__(self, collectives: SteeringCollectives, inventory: Inventory) -> None:
+        self._collectives, self._inventory = collectives, inventory
         self.differ_WI: dict[str, list[list[bool]]] = {}
         self._giver: dict[str, int] = {}
         self._largest = dict.fromkeys(KINDS, 0.0)
 
     def make_equal(self, kind: str, giver: int) -> None:
-        print_WI = gathered(self._meeting, self._inventory.prints(kind))
+        print_WI = gathered(self._collectives, self._inventory.prints(kind))
         differ_WI = print_WI != print_WI[giver]
         self.differ_WI[kind], self._giver[kind] = differ_WI.tolist(), giver
         wanted = differ_WI.any(0).nonzero().flatten().tolist()
-        mine = [self.differ_WI[kind][self._meeting.rank][index] for index in wanted]
+        mine = [self.differ_WI[kind][self._collectives.rank][index] for index in wanted]
         if kind == "optimizers":
             self._send_memory(giver, wanted, mine)
         else:
             everything = list(self._inventory.tensors(kind).values())
             tensors = [everything[index] for index in wanted]
-            self._largest[kind] = send_tensors(self._meeting, giver, tensors, mine)
+            self._largest[kind] = send_tensors(self._collectives, giver, tensors, mine)
 
     def _send_memory(self, giver: int, wanted: Sequence[int], mine: Sequence[bool]) -> None:
         chosen = [self._inventory.remembered[index] for index in wanted]
-        received = send_object(self._meeting, giver, lambda: [each.packed() for each in chosen], wanted=any(mine))
+        received = send_object(self._collectives, giver, lambda: [each.packed() for each in chosen], wanted=any(mine))
         for place, differs in enumerate(mine):
             if differs:
                 chosen[place].take_over(received[place])
 
     def told(self) -> tuple[Overwritten, ...]:
         """What became of whom; every worker knows how far away it was."""
-        largest_WK = gathered(self._meeting, list(self._largest.values()), torch.float64).tolist()
+        largest_WK = gathered(self._collectives, list(self._largest.values()), torch.float64).tolist()
         found = []
         for worker, largest_K in enumerate(largest_WK):
             for giver in sorted(set(self._giver.values())):

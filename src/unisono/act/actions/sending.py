@@ -22,18 +22,20 @@ _FAILED = -1
 
 
 def gathered(
-    meeting: SteeringCollectives, numbers: Sequence[int | float | Tensor], dtype: torch.dtype = torch.int64
+    collectives: SteeringCollectives, numbers: Sequence[int | float | Tensor], dtype: torch.dtype = torch.int64
 ) -> Tensor:
     """Everybody's numbers, a row a worker, on the host."""
-    mine = [torch.as_tensor(number, dtype=dtype).to(meeting.wire) for number in numbers]
-    row = torch.stack(mine) if mine else torch.empty(0, dtype=dtype, device=meeting.wire)
-    rows = [torch.empty_like(row) for _ in range(meeting.world)]
-    dist.all_gather(rows, row, group=meeting.group)
+    mine = [torch.as_tensor(number, dtype=dtype).to(collectives.wire) for number in numbers]
+    row = torch.stack(mine) if mine else torch.empty(0, dtype=dtype, device=collectives.wire)
+    rows = [torch.empty_like(row) for _ in range(collectives.world)]
+    dist.all_gather(rows, row, group=collectives.group)
     return torch.stack(rows).cpu()
 
 
 @torch.no_grad()
-def send_tensors(meeting: SteeringCollectives, giver: int, tensors: Sequence[Tensor], differs: Sequence[bool]) -> float:
+def send_tensors(
+    collectives: SteeringCollectives, giver: int, tensors: Sequence[Tensor], differs: Sequence[bool]
+) -> float:
     """
     Fills those of this worker's tensors that differ from the giver's; the largest difference there was.
 
@@ -42,12 +44,12 @@ def send_tensors(meeting: SteeringCollectives, giver: int, tensors: Sequence[Ten
     largest = 0.0
     for chosen in _loads(tensors):
         size = sum(_room(tensors[index]) for index in chosen)
-        bytes_N = torch.empty(size, dtype=torch.uint8, device=meeting.wire)
+        bytes_N = torch.empty(size, dtype=torch.uint8, device=collectives.wire)
         views = _views(bytes_N, [tensors[index] for index in chosen])
-        if meeting.rank == giver:
+        if collectives.rank == giver:
             for index, view in zip(chosen, views, strict=True):
                 view.copy_(tensors[index])
-        _broadcast(meeting, giver, bytes_N)
+        _broadcast(collectives, giver, bytes_N)
         for index, view in zip(chosen, views, strict=True):
             if differs[index]:
                 received = view.to(tensors[index].device)
@@ -56,31 +58,31 @@ def send_tensors(meeting: SteeringCollectives, giver: int, tensors: Sequence[Ten
     return largest
 
 
-def send_object(meeting: SteeringCollectives, giver: int, content: Callable[[], Any], wanted: bool) -> Any:
+def send_object(collectives: SteeringCollectives, giver: int, content: Callable[[], Any], wanted: bool) -> Any:
     """The giver's plain content, on the workers that want it. Where it cannot be sent, all fail."""
     file, error = io.BytesIO(), None
     length = 0
-    if meeting.rank == giver:
+    if collectives.rank == giver:
         try:
             torch.save(content(), file)
             length = file.getbuffer().nbytes
         except Exception as raised:
             length, error = _FAILED, raised
-    announced = torch.tensor([length], device=meeting.wire)
-    _broadcast(meeting, giver, announced)
+    announced = torch.tensor([length], device=collectives.wire)
+    _broadcast(collectives, giver, announced)
     length = int(announced)
     if length == _FAILED:
         raise RuntimeError("The optimizer's state could not be packed. No worker took it over.") from error
-    memory = file.getbuffer() if meeting.rank == giver else bytearray(length)
+    memory = file.getbuffer() if collectives.rank == giver else bytearray(length)
     for piece_N in torch.frombuffer(memory, dtype=torch.uint8).split(AT_ONCE):
-        on_wire = piece_N.to(meeting.wire)
-        _broadcast(meeting, giver, on_wire)
+        on_wire = piece_N.to(collectives.wire)
+        _broadcast(collectives, giver, on_wire)
         piece_N.copy_(on_wire)
     return torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True) if wanted else None
 
 
-def _broadcast(meeting: SteeringCollectives, giver: int, tensor: Tensor) -> None:
-    dist.broadcast(tensor, dist.get_global_rank(meeting.group, giver), group=meeting.group)
+def _broadcast(collectives: SteeringCollectives, giver: int, tensor: Tensor) -> None:
+    dist.broadcast(tensor, dist.get_global_rank(collectives.group, giver), group=collectives.group)
 
 
 def _loads(tensors: Sequence[Tensor]) -> Iterator[list[int]]:

@@ -15,7 +15,7 @@ LARGEST = 4096
 
 
 def write(path: Path, fields: Mapping[str, Any]) -> None:
-    content = _sealed(fields)
+    content = _with_checksum(fields)
     with plain_files.whole(path) as file:
         file.write(content)
 
@@ -25,7 +25,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         fields = json.loads(content)
         fields.pop("seal")
-        intact = _sealed(fields) == content
+        intact = _with_checksum(fields) == content
     # A file from elsewhere may be nested deeply enough for a RecursionError.
     except Exception as error:
         raise _broken(path) from error
@@ -34,7 +34,7 @@ def read(path: Path) -> dict[str, Any]:
     return dict(fields)
 
 
-def _sealed(fields: Mapping[str, Any]) -> bytes:
+def _with_checksum(fields: Mapping[str, Any]) -> bytes:
     body = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return json.dumps({**fields, "seal": hashlib.sha256(body.encode()).hexdigest()}, separators=(",", ":")).encode()
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from unisono.act.checkpoints import checksummed as sealed
-from unisono.act.checkpoints import files, plain_files
+from unisono.act.checkpoints import checksummed, files, plain_files
 from unisono.act.checkpoints.ledger import Ledger
 from unisono.act.checkpoints.problem import CheckpointError
 from unisono.act.checkpoints.restart import check_finite, load_parts, origin_of, own_name
@@ -176,7 +175,7 @@ class DiskStore:
         files.load(path, self._origin(step), from_disk=True)
 
     def _mark(self, step: int, needed: tuple[int, ...]) -> None:
-        sealed.write(files.step_folder(self._folder, step) / files.MARK, asdict(self._origin(step)))
+        checksummed.write(files.step_folder(self._folder, step) / files.MARK, asdict(self._origin(step)))
         marked = [kept for kept in files.steps_in(self._folder) if kept <= step and self._is_marked(kept)]
         for old in files.steps_in(self._folder):
             if old < step and old not in needed and old not in marked[-self._keep :]:

@@ -14,8 +14,7 @@ from typing import Any, BinaryIO, cast
 import torch
 from torch import Tensor
 
-from unisono.act.checkpoints import checksummed as sealed
-from unisono.act.checkpoints import plain_files
+from unisono.act.checkpoints import checksummed, plain_files
 from unisono.act.checkpoints.problem import CheckpointError
 
 MARK = "healthy.json"
@@ -57,14 +56,14 @@ def write(path: Path, content: dict[str, Any], origin: Origin, stopped: Callable
         except Exception as error:
             # torch hides what went wrong below it.
             raise hashing.error or error from None
-    sealed.write(
+    checksummed.write(
         manifest, {"file": path.name, "sha256": hashing.digest.hexdigest(), "bytes": hashing.size, **asdict(origin)}
     )
 
 
 def load(path: Path, origin: Origin, *, from_disk: bool = False) -> dict[str, Any]:
     """The very bytes that were found to be intact are loaded. Raises `CheckpointError`."""
-    told = sealed.read(manifest_of(path))
+    told = checksummed.read(manifest_of(path))
     expected = {"file": path.name, **asdict(origin)}
     if told.keys() != expected.keys() | {"sha256", "bytes"} or any(told[key] != expected[key] for key in expected):
         raise _refused(path, "its manifest is of another file, step, attempt or number of workers")

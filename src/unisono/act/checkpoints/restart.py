@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from unisono.act.checkpoints import checksummed as sealed
-from unisono.act.checkpoints import files, model_part, plain_files
+from unisono.act.checkpoints import checksummed, files, model_part, plain_files
 from unisono.act.checkpoints.problem import CheckpointError
 from unisono.act.checkpoints.snapshot import Snapshot
 
@@ -29,7 +28,7 @@ def origin_of(folder: Path, step: int) -> files.Origin:
     place = files.step_folder(folder, step)
     plain_files.check_folder(folder)
     plain_files.check_folder(place)
-    mark = sealed.read(place / files.MARK)
+    mark = checksummed.read(place / files.MARK)
     if mark.keys() != {"step", "attempt", "world"} or mark["step"] != step:
         raise CheckpointError(f"`{files.MARK}` should be of step {step}. Found one of another step in `{place}`.")
     return files.Origin(**mark)

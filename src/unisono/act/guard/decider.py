@@ -31,22 +31,22 @@ class Decider:
         self._checked: int | None = None
         self._agreed = -1
 
-    def consider(self, words: Sequence[RankReport], nth: int, left_out: bool | None = None) -> RoundResult:
+    def consider(self, reports: Sequence[RankReport], nth: int, left_out: bool | None = None) -> RoundResult:
         """
         :param nth: Which synchronised pass of its step this is.
         :param left_out: The step is over, and was left out or not.
         """
-        step = words[0].step
-        named = zip(self._ranks, words, strict=True)
-        self.apart = tuple(rank for rank, word in named if word.chain != words[0].chain)
-        leaving = any(word.leaving for word in words)
+        step = reports[0].step
+        named = zip(self._ranks, reports, strict=True)
+        self.apart = tuple(rank for rank, report in named if report.chain != reports[0].chain)
+        leaving = any(report.leaving for report in reports)
         if leaving or self.apart:
             return RoundResult(step, quiet=False, ends=ENDINGS[1] if leaving else ENDINGS[2])
         if nth and self._skips:
             return RoundResult(step, quiet=False)
         watch = self._watches.setdefault(nth, Watch(len(self._ranks), self._ranks))
-        held = sorted(set.intersection(*(set(word.held) for word in words)))
-        situation = self._situation(step, words, watch, held)
+        held = sorted(set.intersection(*(set(report.held) for report in reports)))
+        situation = self._situation(step, reports, watch, held)
         if left_out is not None:
             situation = self._as_on_device(situation, left_out)
         spike = self._options.spike(situation)
@@ -59,7 +59,7 @@ class Decider:
             step,
             quiet=spike is None and not _grave(decision),
             agreed=self._newly_agreed(held),
-            late=all(word.may_be_late for word in words),
+            late=all(report.may_be_late for report in reports),
             norm_limit=self._limit_on_device(watch),
             decision=b"" if decision is None else decision.to_json().encode(),
         )
@@ -86,16 +86,16 @@ class Decider:
         """What was not counted beforehand turned out to be needed."""
         self._policy.charge(decision.step)
 
-    def _situation(self, step: int, words: Sequence[RankReport], watch: Watch, held: list[int]) -> Situation:
-        squares = [word.share_square for word in words]
+    def _situation(self, step: int, reports: Sequence[RankReport], watch: Watch, held: list[int]) -> Situation:
+        squares = [report.share_square for report in reports]
         known = [square for square in squares if square is not None]
         self._checked = step if self._checked is None else self._checked
         return watch.situation(
             step,
-            [word.loss for word in words],
-            [word.finite for word in words],
+            [report.loss for report in reports],
+            [report.finite for report in reports],
             math.sqrt(sum(known)) or None if len(known) == len(squares) else None,
-            scaled=any(word.scaled for word in words),
+            scaled=any(report.scaled for report in reports),
             findings=[finding for finding in self._findings() if finding.state == "open"],
             restorable=held,
             since_check=step - self._checked,

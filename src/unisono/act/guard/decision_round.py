@@ -23,57 +23,57 @@ class DecisionRound:
 
     def __init__(
         self,
-        council: GuardCollectives,
-        holdings: GuardedState,
-        deeds: Executor,
-        assessor: Decider,
-        chronicle: DecisionLog,
+        collectives: GuardCollectives,
+        guarded_state: GuardedState,
+        executor: Executor,
+        decider: Decider,
+        decision_log: DecisionLog,
         reporter: Reporter,
         may_be_late: bool,
     ) -> None:
-        self.own = LocalReport(holdings.parameters, council.rank, council.world)
-        self.late = DeviceRound(council, holdings.device)
+        self.own = LocalReport(guarded_state.parameters, collectives.rank, collectives.world)
+        self.late = DeviceRound(collectives, guarded_state.device)
         self.step = 0
         """As the workers agreed at their last meeting."""
 
         self.leaving = self.over = False
-        self._council, self._holdings, self._deeds = council, holdings, deeds
-        self._assessor, self._chronicle, self._reporter = assessor, chronicle, reporter
-        self._may_be_late, self._meetings = may_be_late, 0
+        self._collectives, self._guarded_state, self._executor = collectives, guarded_state, executor
+        self._decider, self._decision_log, self._reporter = decider, decision_log, reporter
+        self._may_be_late, self._rounds = may_be_late, 0
 
     @property
     def decisions(self) -> list[DecisionRecord]:
-        return list(self._chronicle.decisions)
+        return list(self._decision_log.decisions)
 
-    def meet(self, nth: int) -> None:
+    def hold(self, nth: int) -> None:
         """:param nth: Which synchronised pass of its step this is."""
-        self._meetings += 1
+        self._rounds += 1
         if self.late.begun:
-            self._meet_late(nth)
+            self._hold_round_on_device(nth)
             return
-        word = self.own.word(self._word())
-        verdict = self._council.meet(word, lambda words: self._assessor.consider(words, nth))
-        self.step = verdict.step
-        self._heed(verdict)
-        if verdict.late:
-            self.late.begin(verdict.norm_limit)
+        report = self.own.report(self._report())
+        result = self._collectives.hold(report, lambda reports: self._decider.consider(reports, nth))
+        self.step = result.step
+        self._follow_result(result)
+        if result.late:
+            self.late.begin(result.norm_limit)
 
-    def _meet_late(self, nth: int) -> None:
+    def _hold_round_on_device(self, nth: int) -> None:
         self.step = self._reporter.step_now()
-        word, device = self._word(), self._holdings.device
-        verdict = self.late.meet(
-            lambda numbers_N: self.own.fill_in(word, numbers_N, device), nth, self._assessor.consider
+        report, device = self._report(), self._guarded_state.device
+        result = self.late.hold(
+            lambda numbers_N: self.own.fill_in(report, numbers_N, device), nth, self._decider.consider
         )
-        for buffer, before in self._deeds.buffers.remembered:
+        for buffer, before in self._executor.buffers.remembered:
             self.late.leave_out(before, buffer)
-        if verdict is not None:
-            self._heed(verdict)
-            if not verdict.late:
+        if result is not None:
+            self._follow_result(result)
+            if not result.late:
                 self.late.end()
 
-    def _word(self) -> RankReport:
+    def _report(self) -> RankReport:
         """Without what only the device knows."""
-        can_wait = self._meetings > KNOWN_AFTER and supports(self._holdings.optimizers)
+        can_wait = self._rounds > KNOWN_AFTER and supports(self._guarded_state.optimizers)
         return RankReport(
             step=self._reporter.step_now(),
             loss=None,
@@ -81,31 +81,31 @@ class DecisionRound:
             share_square=None,
             scaled=False,
             leaving=self.leaving,
-            chain=self._chronicle.chain,
+            chain=self._decision_log.chain,
             may_be_late=self._may_be_late and can_wait,
-            held=() if self._deeds.shelf is None else self._deeds.shelf.held(),
+            held=() if self._executor.store is None else self._executor.store.held(),
         )
 
-    def _heed(self, verdict: RoundResult) -> None:
-        if verdict.ends:
+    def _follow_result(self, result: RoundResult) -> None:
+        if result.ends:
             self.over = True
-            self._reporter.ended(verdict.ends, self._assessor.apart)
+            self._reporter.ended(result.ends, self._decider.apart)
             return
-        decision = Decision.from_json(verdict.decision.decode()) if verdict.decision else None
-        shelf = self._deeds.shelf
-        if shelf is not None and verdict.quiet:
-            shelf.quiet(verdict.step)
-        elif shelf is not None:
-            shelf.trouble(verdict.step if decision is None else decision.begun)
+        decision = Decision.from_json(result.decision.decode()) if result.decision else None
+        store = self._executor.store
+        if store is not None and result.quiet:
+            store.quiet(result.step)
+        elif store is not None:
+            store.trouble(result.step if decision is None else decision.begun)
         if decision is not None:
-            self._act(decision, verdict.decision)
+            self._act(decision, result.decision)
         # Not before: a checkpoint that is too old by now may be the one to go back to.
-        if shelf is not None and verdict.agreed in shelf.held():
-            shelf.agreed(verdict.agreed)
-        self._reporter.tell_of_broken_rows(self._assessor.broken_rows)
+        if store is not None and result.agreed in store.held():
+            store.agreed(result.agreed)
+        self._reporter.tell_of_broken_rows(self._decider.broken_rows)
 
     def _act(self, decision: Decision, sent: bytes) -> None:
-        record = self._chronicle.enter(decision, sent)
+        record = self._decision_log.enter(decision, sent)
         if decision.dry:
             self._reporter.decided(record)
         elif {"resync", "roll-back"} & set(decision.actions):
@@ -118,12 +118,12 @@ class DecisionRound:
     def _act_and_tell(self, decision: Decision, record: DecisionRecord) -> None:
         outcome = self._carry_out(decision)
         if outcome == NOTHING and not decision.counted:
-            self._chronicle.strike(record)
+            self._decision_log.strike(record)
             return
-        self._reporter.decided(self._chronicle.add_outcome(record, outcome, self._deeds.overwritten))
+        self._reporter.decided(self._decision_log.add_outcome(record, outcome, self._executor.overwritten))
         if not decision.counted:
-            self._assessor.charge(decision)
+            self._decider.charge(decision)
 
     def _carry_out(self, decision: Decision) -> str:
         # On the device the step was left out at once.
-        return self._deeds.carry_out(decision, but=("skip",) if self.late.begun else ())
+        return self._executor.carry_out(decision, but=("skip",) if self.late.begun else ())

@@ -37,15 +37,15 @@ def supports(optimizers: Sequence[Any]) -> bool:
     return bool(optimizers) and all(getattr(one, "_step_supports_amp_scaling", False) for one in optimizers)
 
 
-def is_possible(council: GuardCollectives, device: torch.device) -> bool:
+def is_possible(collectives: GuardCollectives, device: torch.device) -> bool:
     """Gloo's collectives make the host wait in any case."""
-    return device.type == "cuda" and (council.group is None or council.by_nccl)
+    return device.type == "cuda" and (collectives.group is None or collectives.by_nccl)
 
 
 class DeviceRound:
-    def __init__(self, council: GuardCollectives, device: torch.device) -> None:
+    def __init__(self, collectives: GuardCollectives, device: torch.device) -> None:
         self.begun = False
-        self._council, self._device = council, device
+        self._collectives, self._device = collectives, device
         self._sent: tuple[Tensor, torch.cuda.Event | None] | None = None
         self._verdict = RoundResult(0, quiet=True)
         """The first worker's newest, on its way."""
@@ -67,17 +67,17 @@ class DeviceRound:
         """For an optimizer that cannot ask the device itself. Waits."""
         return self._found is not None and bool(self._found.item())
 
-    def meet(self, word: Callable[[Tensor], Tensor], nth: int, consider: Consider) -> RoundResult | None:
+    def hold(self, report: Callable[[Tensor], Tensor], nth: int, consider: Consider) -> RoundResult | None:
         """
-        :param word: Fills in what lies on the device.
+        :param report: Fills in what lies on the device.
         :param nth: Which synchronised pass of its step this is.
         :param consider: Asked on the first worker about the pass before: words, its number, whether it was left out.
         :return: What was decided about the step two before this one.
         """
         heard = self._collect(consider)
         host_N = torch.tensor([0.0] * LENGTH + self._verdict.numbers(), dtype=torch.float64)
-        sent_N = word(host_N)
-        rows_WN = self._council.gather_on_device(sent_N)
+        sent_N = report(host_N)
+        rows_WN = self._collectives.gather_on_device(sent_N)
         found = _should_not_count(rows_WN, self._limit)
         self._found = found if self._found is None else torch.maximum(self._found, found)
         self._send_home(rows_WN, found)
@@ -92,13 +92,13 @@ class DeviceRound:
             # The step before is over on the device, or nearly so: the host runs ahead by one step at most.
             arrived.synchronize()
         *numbers, left_out = host.tolist()
-        size = len(numbers) // self._council.world
+        size = len(numbers) // self._collectives.world
         rows = [numbers[place : place + size] for place in range(0, len(numbers), size)]
-        verdict = self._council.with_decision(rows[0][LENGTH:], decision)
-        if self._council.is_first:
+        result = self._collectives.with_decision(rows[0][LENGTH:], decision)
+        if self._collectives.is_first:
             self._verdict = consider([rank_report(row[:LENGTH]) for row in rows], self._nth, bool(left_out))
-        self._limit = verdict.norm_limit
-        return verdict
+        self._limit = result.norm_limit
+        return result
 
     def _send_home(self, rows_WN: Tensor, found: Tensor) -> None:
         told = torch.cat([rows_WN.flatten(), found.double().reshape(1)])

@@ -24,10 +24,10 @@ NOTHING = "all workers hold the same"
 class Executor:
     def __init__(
         self,
-        council: GuardCollectives,
+        collectives: GuardCollectives,
         ranks: list[int],
-        holdings: GuardedState,
-        shelf: CheckpointStore | None,
+        guarded_state: GuardedState,
+        store: CheckpointStore | None,
         every: int,
         callbacks: Mapping[str, Callable[[Decision], Any]],
         halt: Callable[[], None],
@@ -41,8 +41,8 @@ class Executor:
 
         self.skipping = Skipping()
         self.buffers = BufferSnapshot()
-        self.shelf = shelf
-        self._council, self._ranks, self._holdings = council, ranks, holdings
+        self.store = store
+        self._collectives, self._ranks, self._guarded_state = collectives, ranks, guarded_state
         self._every, self._callbacks, self._halt, self._complain = every, callbacks, halt, complain
         self._target: Snapshot | None = None
         """What to go back to when the step is over."""
@@ -68,31 +68,33 @@ class Executor:
 
     def _skip(self, decision: Decision) -> str:
         self.skipped = True
-        self.skipping.silence(self._holdings.all_parameters())
+        self.skipping.silence(self._guarded_state.all_parameters())
         self.buffers.put_back()
         return ""
 
     def _clip(self, decision: Decision) -> str:
-        clip(self._holdings.parameters, 1.0 if decision.argument is None else decision.argument)
+        clip(self._guarded_state.parameters, 1.0 if decision.argument is None else decision.argument)
         return ""
 
     def _reset_momentum(self, decision: Decision) -> str:
-        reset_momentum(self._holdings.optimizers)
+        reset_momentum(self._guarded_state.optimizers)
         return ""
 
     def _resync(self, decision: Decision) -> str:
-        if self._council.group is None:
+        if self._collectives.group is None:
             return NOTHING
         # Statistics that each worker keeps for itself are no fault, unless they were found to be one.
-        done = resync(self._council.group, self._holdings.model, self._holdings.optimizers, buffers=decision.counted)
+        done = resync(
+            self._collectives.group, self._guarded_state.model, self._guarded_state.optimizers, buffers=decision.counted
+        )
         self.overwritten = sorted({self._ranks[each.worker] for each in done.overwritten})
         return done.sentence(self._ranks) if done.overwritten else NOTHING
 
     def _roll_back(self, decision: Decision) -> str:
         """Looked at by all, together, before anybody goes back: each at the end of its step, where nobody meets."""
         step = int(decision.argument or 0)
-        snapshot, problem = look_at(self.shelf, self._holdings.subject(), step)
-        refused = self._council.those_who(snapshot is None)
+        snapshot, problem = look_at(self.store, self._guarded_state.subject(), step)
+        refused = self._collectives.those_who(snapshot is None)
         if refused:
             own = f" ({problem})" if problem else ""
             ranks = ", ".join(str(self._ranks[worker]) for worker in refused)
@@ -101,7 +103,7 @@ class Executor:
         return ""
 
     def _reseed(self, decision: Decision) -> str:
-        reseed(decision.step, self._council.rank)
+        reseed(decision.step, self._collectives.rank)
         return ""
 
     def _call_back(self, decision: Decision) -> str:
@@ -121,28 +123,28 @@ class Executor:
 
         :param said: The script has said so: nothing of the step is still to come, as a scheduler's step would be.
         """
-        if self.shelf is None:
+        if self.store is None:
             return
         if self._target is not None:
             target, self._target = self._target, None
-            go_back(self.shelf, self._holdings.subject(), target)
-        elif not self.skipped and step % self._every == 0 and self.shelf.has_room():
-            self._keep(self.shelf, step, said)
+            go_back(self.store, self._guarded_state.subject(), target)
+        elif not self.skipped and step % self._every == 0 and self.store.has_room():
+            self._keep(self.store, step, said)
 
-    def _keep(self, shelf: CheckpointStore, step: int, said: bool) -> None:
+    def _keep(self, store: CheckpointStore, step: int, said: bool) -> None:
         """Without one that cannot be taken, training goes on; it becomes healthy only where all workers have it."""
         try:
-            snapshot = capture(self._holdings.subject(), step) if shelf.captures else Snapshot(step)
+            snapshot = capture(self._guarded_state.subject(), step) if store.captures else Snapshot(step)
             snapshot.own[WHOLE_STEP] = said
-            shelf.keep(snapshot)
+            store.keep(snapshot)
         except CheckpointError as error:
             self._complain(f"no checkpoint could be taken ({error})")
 
     def optimizers_changed(self) -> None:
         """Checkpoints of other optimizers fit no more."""
-        if self.shelf is not None and self.shelf.captures:
-            self.shelf.trouble(-1)
+        if self.store is not None and self.store.captures:
+            self.store.trouble(-1)
 
     def release(self) -> None:
         """Nothing is waited for: called while Python collects garbage. What is being written is finished by itself."""
-        self.shelf = None
+        self.store = None

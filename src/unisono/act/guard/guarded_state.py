@@ -31,12 +31,12 @@ class GuardedState:
         # Weakly, as everything of the user's: in the order in which they were met, which is the same on all workers.
         self._optimizers: list[weakref.ref[Any]] = []
         for one in optimizers:
-            self.meet(one)
+            self.add_optimizer(one)
 
     def owns(self, parameters: Sequence[Tensor]) -> bool:
         return any(id(parameter) in self._ids for parameter in parameters)
 
-    def meet(self, optimizer: Any) -> bool:
+    def add_optimizer(self, optimizer: Any) -> bool:
         """Whether it is a new one."""
         if isinstance(optimizer, LBFGS):
             raise ValueError(
@@ -52,7 +52,7 @@ class GuardedState:
     def all_parameters(self) -> list[Tensor]:
         return list(self.module.parameters())
 
-    def meet_scaler(self, scaler: Any) -> None:
+    def add_scaler(self, scaler: Any) -> None:
         """One that the user has listed among the states is looked after there."""
         if self.scaler is None and not any(scaler is state for state in self.states):
             self.scaler = scaler

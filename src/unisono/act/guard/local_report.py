@@ -31,7 +31,7 @@ class LocalReport:
         """Whether this worker's own loss and gradients have a part in the average; steering may leave them out."""
 
         self._said: float | Tensor | None = None
-        self._witness: float | Tensor | None = None
+        self._finite_sum: float | Tensor | None = None
         self._scale: float | Tensor | None = None
 
     def record_loss(self, loss: Any) -> None:
@@ -44,11 +44,11 @@ class LocalReport:
 
     def step_over(self) -> None:
         self._loss.reset()
-        self._witness = self._scale = None
+        self._finite_sum = self._scale = None
 
     def gradients_dropped(self) -> None:
         self._loss.forget_passes()
-        self._witness = self._scale = None
+        self._finite_sum = self._scale = None
 
     def pass_begins(self, roots: Any, grad_tensors: Any) -> None:
         self._hooks.fired.clear()
@@ -56,8 +56,8 @@ class LocalReport:
 
     def _arrived(self, index: int, parameter: Tensor) -> None:
         self._hooks.count(index)
-        if index == self._hooks.witness and parameter.grad is not None:
-            self._witness = sum_of(parameter.grad)
+        if index == self._hooks.finite_check and parameter.grad is not None:
+            self._finite_sum = sum_of(parameter.grad)
 
     def pass_was_ours(self) -> bool:
         if not self._hooks.fired:
@@ -69,10 +69,10 @@ class LocalReport:
             self._scale = self._loss.scale
         return True
 
-    def word(self, blank: RankReport) -> RankReport:
+    def report(self, blank: RankReport) -> RankReport:
         """:param blank: What else this worker has to say."""
-        loss, witness, square, scale = _read([self._own_loss(), self._own_witness(), self._square(), self._scale])
-        known = [value for value in (loss, witness) if value is not None]
+        loss, finite_sum, square, scale = _read([self._own_loss(), self._own_finite_sum(), self._square(), self._scale])
+        known = [value for value in (loss, finite_sum) if value is not None]
         return replace(
             blank,
             loss=loss,
@@ -83,10 +83,10 @@ class LocalReport:
 
     def fill_in(self, blank: RankReport, numbers_N: Tensor, device: torch.device) -> Tensor:
         """The same as numbers on the device, without waiting for them."""
-        loss, witness, square, scale = self._own_loss(), self._own_witness(), self._square(), self._scale
+        loss, finite_sum, square, scale = self._own_loss(), self._own_finite_sum(), self._square(), self._scale
         numbers_N[:LENGTH] = torch.tensor(replace(blank, scaled=scale is not None).numbers(), dtype=torch.float64)
         sent_N = _sent(numbers_N, device)
-        finite = [torch.as_tensor(one).isfinite() for one in (loss, witness) if one is not None]
+        finite = [torch.as_tensor(one).isfinite() for one in (loss, finite_sum) if one is not None]
         if loss is not None:
             sent_N[LOSS_KNOWN].fill_(1.0)
             sent_N[LOSS].copy_(_on(loss, device))
@@ -99,8 +99,8 @@ class LocalReport:
         found = self._loss.value()
         return (self._said if found is None else found) if self.counts else None
 
-    def _own_witness(self) -> float | Tensor | None:
-        return self._witness if self.counts else None
+    def _own_finite_sum(self) -> float | Tensor | None:
+        return self._finite_sum if self.counts else None
 
     def _square(self) -> float | Tensor:
         gradients = [parameter.grad for parameter in self._share if parameter.grad is not None]

@@ -19,29 +19,29 @@ class GuardRestart:
         folder: Path,
         rank: int,
         replica: str,
-        council: GuardCollectives,
-        shelf: DiskStore,
+        collectives: GuardCollectives,
+        store: DiskStore,
         say: Callable[[str], None],
     ) -> None:
-        self._folder, self._rank, self._replica, self._council = folder, rank, replica, council
-        self._shelf, self._say = shelf, say
+        self._folder, self._rank, self._replica, self._collectives = folder, rank, replica, collectives
+        self._store, self._say = store, say
 
-    def restore(self, holdings: GuardedState) -> int | None:
-        if not holdings.optimizers:
+    def restore(self, guarded_state: GuardedState) -> int | None:
+        if not guarded_state.optimizers:
             raise ValueError(
                 "A checkpoint holds the optimizer's state, too. Found no optimizer. Write: unisono.attach(model, "
                 "optimizer, guard=...)"
             )
-        readable = find_healthy(self._folder, self._rank, [self._replica], self._council.world)
-        step = self._council.choose(readable)
-        if self._council.is_first:
+        readable = find_healthy(self._folder, self._rank, [self._replica], self._collectives.world)
+        step = self._collectives.choose(readable)
+        if self._collectives.is_first:
             found = "no healthy checkpoint" if step is None else f"going on after step {step:,}, from the checkpoint"
             self._say(f"{found} in {short(self._folder)}")
         if step is not None:
-            snapshot = load(self._folder, step, self._rank, [self._replica], self._council.world)
-            put_back(holdings.subject(), _without_scaler(snapshot, holdings))
-            self._shelf.adopt(step)
-            if not snapshot.own.get(WHOLE_STEP) and self._council.is_first:
+            snapshot = load(self._folder, step, self._rank, [self._replica], self._collectives.world)
+            put_back(guarded_state.subject(), _without_scaler(snapshot, guarded_state))
+            self._store.adopt(step)
+            if not snapshot.own.get(WHOLE_STEP) and self._collectives.is_first:
                 self._say(
                     f"the checkpoint is of the moment after the optimizer's step {step}: what your loop does after "
                     "that, such as scheduler.step(), is still to be done. End each step with monitor.step() to have "
@@ -50,9 +50,9 @@ class GuardRestart:
         return step
 
 
-def _without_scaler(snapshot: Snapshot, holdings: GuardedState) -> Snapshot:
+def _without_scaler(snapshot: Snapshot, guarded_state: GuardedState) -> Snapshot:
     """A scaler is met when it scales its first loss: it is given its state then."""
-    if holdings.scaler is None:
-        holdings.scaler_state = snapshot.replica["scaler"]
+    if guarded_state.scaler is None:
+        guarded_state.scaler_state = snapshot.replica["scaler"]
         return Snapshot(snapshot.step, {**snapshot.replica, "scaler": None}, snapshot.own)
     return snapshot

@@ -16,8 +16,8 @@ class CommHookState:
 
 
 # Without annotations: DDP compares them with types, and here they would be text.
-def unisono_steering(helm, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    return helm.steering.bucket_arrived(bucket)
+def unisono_steering(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    return state.steering.bucket_arrived(bucket)
 
 
 def steering_of(model: Any) -> Any:

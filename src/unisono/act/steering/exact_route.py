@@ -14,22 +14,22 @@ from unisono.exchange.steering_collectives import PIECE, Slices, SteeringCollect
 
 
 class ExactRoute:
-    def __init__(self, meeting: SteeringCollectives) -> None:
-        self._meeting = meeting
+    def __init__(self, collectives: SteeringCollectives) -> None:
+        self._collectives = collectives
         self._under_way: list[tuple[Tensor, Slices]] = []
 
     def take(self, buffer_N: Tensor, parameters: Sequence[Tensor]) -> None:
-        self._under_way.append((buffer_N, self._meeting.swap(buffer_N)))
+        self._under_way.append((buffer_N, self._collectives.swap(buffer_N)))
 
     def gram(self) -> Tensor | None:
         slices = [slices.arrived() for _, slices in self._under_way]
-        found = self._meeting.gram(slices, 0.0)
+        found = self._collectives.gram(slices, 0.0)
         return None if found is None else found[0]
 
     def combine(self, weight_W: Sequence[float]) -> None:
         """The weighted sum, in every bucket taken so far."""
         for buffer_N, slices in self._under_way:
-            self._meeting.put_together(buffer_N, _weighted_sum(slices.slice_WS, weight_W))
+            self._collectives.put_together(buffer_N, _weighted_sum(slices.slice_WS, weight_W))
 
     def finish(self) -> None:
         self._under_way.clear()

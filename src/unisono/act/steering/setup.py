@@ -63,7 +63,7 @@ class SteeringOptions:
         return damping_of(self.weighting)
 
 
-def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -> SteeringOptions | None:
+def asked_options(weighting: Any, gram: str, scope: str, forget_rejected: bool) -> SteeringOptions | None:
     """What `attach` was asked for, or else `unisono run --weighting`; None: only listen."""
     if weighting is not None:
         return SteeringOptions(weighting, gram, scope, forget_rejected)
@@ -79,7 +79,7 @@ def asked_course(weighting: Any, gram: str, scope: str, forget_rejected: bool) -
     return None
 
 
-def steer(model: nn.Module, wrapper: Wrapper | None, course: SteeringOptions, first_step: int) -> Steering | None:
+def steer(model: nn.Module, wrapper: Wrapper | None, options: SteeringOptions, first_step: int) -> Steering | None:
     """Waits for all workers: they steer the same way, or none does. None where there is nothing to steer."""
     inner = getattr(model, "_orig_mod", model)
     if wrapper is not None and len(wrapper.ranks()) == 1:
@@ -99,23 +99,23 @@ def steer(model: nn.Module, wrapper: Wrapper | None, course: SteeringOptions, fi
         # `unisono run --weighting` was quicker than the script's own `attach`.
         Console().say(f"steered by {steering} already, as the command asks; what the script asks for is not used")
         return None
-    return _steering(inner, wrapper.ranks(), course, first_step)
+    return _steering(inner, wrapper.ranks(), options, first_step)
 
 
-def _steering(model: DistributedDataParallel, ranks: list[int], course: SteeringOptions, first_step: int) -> Steering:
+def _steering(model: DistributedDataParallel, ranks: list[int], options: SteeringOptions, first_step: int) -> Steering:
     named_parameters = _in_buckets(model)
-    meeting = SteeringCollectives(model.process_group, named_parameters[0][1].device)
+    collectives = SteeringCollectives(model.process_group, named_parameters[0][1].device)
     _check_slot(model)
-    check_same("steering", _wanted(course, [name for name, _ in named_parameters]), meeting.rank, ranks)
+    check_same("steering", _wanted(options, [name for name, _ in named_parameters]), collectives.rank, ranks)
     route: ExactRoute | SketchRoute
-    if course.gram == "exact":
-        route = ExactRoute(meeting)
+    if options.gram == "exact":
+        route = ExactRoute(collectives)
     else:
-        route = SketchRoute(meeting, named_parameters, course.window, course.damping)
-    complain = Console().complain if meeting.is_first else _silence
-    per_bucket, forget = course.scope == "bucket", course.forget_rejected
-    manner = course.manner()
-    steering = Steering(model, meeting, route, course.weighting, manner, per_bucket, forget, first_step, complain)
+        route = SketchRoute(collectives, named_parameters, options.window, options.damping)
+    complain = Console().complain if collectives.is_first else _silence
+    per_bucket, forget = options.scope == "bucket", options.forget_rejected
+    manner = options.manner()
+    steering = Steering(model, collectives, route, options.weighting, manner, per_bucket, forget, first_step, complain)
     try:
         model.register_comm_hook(CommHookState(steering), unisono_steering)
     except RuntimeError as error:
@@ -146,11 +146,11 @@ def _taken(found: str) -> ValueError:
     )
 
 
-def _wanted(course: SteeringOptions, names: Sequence[str]) -> str:
-    weighting = repr(course.weighting) if isinstance(course.weighting, Weighting) else ""
+def _wanted(options: SteeringOptions, names: Sequence[str]) -> str:
+    weighting = repr(options.weighting) if isinstance(options.weighting, Weighting) else ""
     # Functions have an address, which is another one on every worker.
     weighting = re.sub(r" at 0x[0-9a-f]+", "", weighting)
-    return repr((weighting, course.gram, course.scope, course.window, course.damping, list(names)))
+    return repr((weighting, options.gram, options.scope, options.window, options.damping, list(names)))
 
 
 def _silence(text: str) -> None:

@@ -28,12 +28,12 @@ class SketchRoute:
 
     def __init__(
         self,
-        meeting: SteeringCollectives,
+        collectives: SteeringCollectives,
         named_parameters: Sequence[tuple[str, nn.Parameter]],
         window: int,
         damping: float | None,
     ) -> None:
-        self._meeting, self._window, self._damping = meeting, window, damping
+        self._collectives, self._window, self._damping = collectives, window, damping
         self._optimizers: list[weakref.ref[Any]] = []
         self._scaled_any = False
         self._index = {id(parameter): index for index, (_, parameter) in enumerate(named_parameters)}
@@ -69,14 +69,14 @@ class SketchRoute:
         square = torch.where(sketch_K.isfinite().all(), square, torch.nan)
         if self._window > 1:
             sketch_K = self._over_window(sketch_K, square)
-        found = self._meeting.gram([self._meeting.swap(sketch_K).arrived()], square)
+        found = self._collectives.gram([self._collectives.swap(sketch_K).arrived()], square)
         if found is None:
             return None
         gram_WW, square_W = found
         return gram_WW if self._window > 1 else likeliest(gram_WW, square_W)
 
     def combine(self, weight_W: Sequence[float]) -> None:
-        works = [self._meeting.add_up(buffer_N, weight_W[self._meeting.rank]) for buffer_N in self._buffers]
+        works = [self._collectives.add_up(buffer_N, weight_W[self._collectives.rank]) for buffer_N in self._buffers]
         for work in works:
             work.wait()
 

@@ -23,18 +23,18 @@ from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.weightings.consensus import distances
 from unisono.act.weightings.weighting import Weighting, checked_weights
 from unisono.exchange.steering_collectives import SteeringCollectives
-from unisono.listen import torch_patches as taps
+from unisono.listen import torch_patches
 from unisono.listen.buffer_snapshot import BufferSnapshot
 from unisono.listen.messages import Steered
 
 
-class Steering(taps.Listener):
+class Steering(torch_patches.Listener):
     """Lives as long as its model: a hook that some workers take away and others do not would hang them all."""
 
     def __init__(
         self,
         model: DistributedDataParallel,
-        meeting: SteeringCollectives,
+        collectives: SteeringCollectives,
         route: ExactRoute | SketchRoute,
         weighting: Any,
         manner: Sequence[str],
@@ -48,7 +48,7 @@ class Steering(taps.Listener):
 
         self._weak_model = weakref.ref(model)
         self._mine = {id(parameter) for parameter in model.parameters()}
-        self._meeting, self._route, self._weighting, self._per_bucket = meeting, route, weighting, per_bucket
+        self._collectives, self._route, self._weighting, self._per_bucket = collectives, route, weighting, per_bucket
         self._manner = manner
         self._weightings: dict[tuple[int, ...], Any] = {}
         self._say = complain
@@ -56,8 +56,8 @@ class Steering(taps.Listener):
         self._buffers = BufferSnapshot() if forget_rejected else None
         self._waiting: list[tuple[Tensor, torch.futures.Future[Tensor], list[Tensor]]] = []
         self._skipping = Skipping()
-        self._tally = SteeredMean(meeting.world)
-        self._distance_W = [math.nan] * meeting.world
+        self._mean = SteeredMean(collectives.world)
+        self._distance_W = [math.nan] * collectives.world
         """Known to the first worker."""
 
         self._steered: Steered | None = None
@@ -69,7 +69,7 @@ class Steering(taps.Listener):
 
     def begin(self) -> None:
         """Hears of optimizer steps after those who only listen: they look at gradients before one is taken away."""
-        taps.connect(self)
+        torch_patches.connect(self)
         model = self._weak_model()
         if model is not None:
             weakref.finalize(model, self.release).atexit = False
@@ -90,7 +90,7 @@ class Steering(taps.Listener):
 
     def bucket_arrived(self, bucket: Any) -> torch.futures.Future[Tensor]:
         self._refuse_what_cannot_be(bucket)
-        if self._tally.empty and not self._waiting:
+        if self._mean.empty and not self._waiting:
             self.skipped = False
             self._skipping.pass_begins(afresh=True)
         buffer_N, parameters = bucket.buffer(), bucket.parameters()
@@ -118,8 +118,8 @@ class Steering(taps.Listener):
 
     def _decide(self) -> None:
         gram_WW = self._route.gram()
-        weight_W = self._meeting.verdict(lambda: self._weigh(gram_WW))
-        self._tally.add(sum(len(buffer_N) for buffer_N, _, _ in self._waiting), weight_W, self._distance_W)
+        weight_W = self._collectives.verdict(lambda: self._weigh(gram_WW))
+        self._mean.add(sum(len(buffer_N) for buffer_N, _, _ in self._waiting), weight_W, self._distance_W)
         if any(weight_W) and not math.isnan(weight_W[0]):
             self._route.combine(weight_W)
         else:
@@ -159,11 +159,11 @@ class Steering(taps.Listener):
 
     def _conclude(self) -> None:
         """The last bucket of a pass has been decided upon."""
-        steered = self._tally.result()
-        self._tally = SteeredMean(self._meeting.world)
+        steered = self._mean.result()
+        self._mean = SteeredMean(self._collectives.world)
         self.skipped = not any(steered.weight_W)
-        self._rejected = steered.weight_W[self._meeting.rank] == 0
-        self._steered = steered if self._meeting.is_first else None
+        self._rejected = steered.weight_W[self._collectives.rank] == 0
+        self._steered = steered if self._collectives.is_first else None
         self._route.pass_ended()
         self._passes += 1
         if self._passes == 2:
@@ -186,10 +186,10 @@ class Steering(taps.Listener):
             self._buffers.remember(own.module)
 
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
-        if self._waiting or not self._tally.empty:
+        if self._waiting or not self._mean.empty:
             # The pass before broke off.
             self._route.finish()
-            self._waiting, self._tally = [], SteeredMean(self._meeting.world)
+            self._waiting, self._mean = [], SteeredMean(self._collectives.world)
 
     def backward_ended(self, failed: bool) -> None:
         # Not inside backward, where autograd may still need the buffers as they are.
@@ -225,7 +225,7 @@ class Steering(taps.Listener):
 
     def release(self) -> None:
         """The model is gone."""
-        taps.disconnect(self)
+        torch_patches.disconnect(self)
         self._route.finish()
 
 

@@ -42,8 +42,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    ports, shelf = _ports(args.port), RunIndex(args.run)
-    with _server(shelf, ports) as server, _ended_by_signals(server):
+    ports, run_index = _ports(args.port), RunIndex(args.run)
+    with _server(run_index, ports) as server, _ended_by_signals(server):
         port = server.server_port
         print(f"unisono: the page is at http://127.0.0.1:{port}/ until Ctrl-C")
         print(f"unisono: from elsewhere first: ssh -L {port}:127.0.0.1:{port} {_login()}", flush=True)
@@ -61,10 +61,10 @@ def _ports(asked: str | None) -> list[int]:
     return [int(asked)]
 
 
-def _server(shelf: RunIndex, ports: list[int]) -> PageServer:
+def _server(run_index: RunIndex, ports: list[int]) -> PageServer:
     """On the first port that is free."""
     complain = _complainer()
-    site = _site(shelf, complain)
+    site = _site(run_index, complain)
     trouble = ""
     for port in ports:
         try:
@@ -76,11 +76,11 @@ def _server(shelf: RunIndex, ports: list[int]) -> PageServer:
     raise UserError(f"`--port` should be free. Found {trouble}. Name another one, or 0 for any")
 
 
-def _site(shelf: RunIndex, complain: Callable[[str], None]) -> Site:
+def _site(run_index: RunIndex, complain: Callable[[str], None]) -> Site:
     needs_bokeh()
     from unisono.show.page.live_view import LiveView, shell, static_files
 
-    return Site(shelf, Followers(LiveView, complain), shell, static_files())
+    return Site(run_index, Followers(LiveView, complain), shell, static_files())
 
 
 def _login() -> str:

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from unisono.show.page.page_file import write_report
 
     target = args.out if args.out is not None else locate(args.run).parent / REPORT
-    story = write_report(args.run, target)
-    print(plain(story.checkup().verdict_text))
+    page_model = write_report(args.run, target)
+    print(plain(page_model.checkup().verdict_text))
     print(f"report: {plain(os.path.relpath(target))}")
     return 0

@@ -42,15 +42,15 @@ class MonitorDegraded(Rule):
         self._lost: int | None = None
         self._lost_time = 0.0
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._unheard.clear()
         self._lost = None
 
-    def on_note(self, record: NoteRecord, scene: RunState) -> None:
+    def on_note(self, record: NoteRecord, run_state: RunState) -> None:
         ranks = [rank for rank in record.ranks if rank is not None]
         if record.about == "unheard":
             self._unheard |= set(ranks)
-            self._tell_unheard(record, scene)
+            self._tell_unheard(record, run_state)
         elif record.about == "returned":
             self._unheard -= set(ranks or self._unheard)
         elif record.about == "directions-lost" and self._lost is None:
@@ -58,11 +58,11 @@ class MonitorDegraded(Rule):
         elif record.about == "directions-back":
             self._lost = None
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if self._lost is not None and self._is_long(record):
             self.report(
                 record.step,
-                scene,
+                run_state,
                 why=f"no directions of gradients have arrived since step {self._lost}",
                 causes={"network-interface": 0.7, "overloaded-host": 0.4},
                 evidence={"directions_lost_at": self._lost},
@@ -76,11 +76,11 @@ class MonitorDegraded(Rule):
         steps = record.step - (self._lost or 0)
         return steps >= PATIENCE and record.time - self._lost_time >= PATIENCE_SECONDS
 
-    def _tell_unheard(self, record: NoteRecord, scene: RunState) -> None:
+    def _tell_unheard(self, record: NoteRecord, run_state: RunState) -> None:
         ranks = sorted(self._unheard)
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"no reports come from {spoken(ranks)}, though training goes on",
             causes={"not-attached": 0.6, "network-interface": 0.5, "overloaded-host": 0.4},
             ranks=ranks,

@@ -75,38 +75,40 @@ class RanksDisagree(Rule):
         self._lasting = False
         """Nothing that is seen later in the attempt takes it back."""
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._lasting = False
 
-    def on_note(self, record: NoteRecord, scene: RunState) -> None:
+    def on_note(self, record: NoteRecord, run_state: RunState) -> None:
         if record.about == "decisions-differ":
             self._lasting = True
             self.report(
                 record.step,
-                scene,
+                run_state,
                 why=record.text,
                 causes={"guards-differ": 0.9},
                 ranks=[rank for rank in record.ranks if rank is not None],
                 about="decisions",
             )
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         differing = [name for name in GRAVITY.get(record.topic, ()) if disagree(record.differ.get(name, ()))]
         for name in differing:
             self._lasting = True
-            self._tell_fact(record, name, scene)
+            self._tell_fact(record, name, run_state)
         if record.topic in GRAVITY and not self._lasting:
             self.passed(record.step)
 
-    def _tell_fact(self, record: FactsRecord, name: str, scene: RunState) -> None:
-        values_W = each(record, name, scene.world)
+    def _tell_fact(self, record: FactsRecord, name: str, run_state: RunState) -> None:
+        values_W = each(record, name, run_state.world)
         severity = GRAVITY[record.topic][name]
         if name == "python" and len({_minor(value) for value in values_W if value is not None}) == 1:
             severity = "info"
-        told_apart = f"differs on {_odd_ones(values_W, scene)}" if name in HASHED else f"is {told(values_W, scene)}"
+        told_apart = (
+            f"differs on {_odd_ones(values_W, run_state)}" if name in HASHED else f"is {told(values_W, run_state)}"
+        )
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"{record.topic}: {name} {told_apart}",
             causes={"world-differs" if name == "world" else CAUSES[record.topic]: _confidence(severity)},
             held_W=values_W,
@@ -114,26 +116,26 @@ class RanksDisagree(Rule):
             about=f"{record.topic} {name}",
         )
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if disagree(record.skipped_W):
-            self._tell_skip(record, scene)
+            self._tell_skip(record, run_state)
         elif disagree(record.passes_W) or disagree(record.updates_W):
-            self._tell_count(record, scene)
+            self._tell_count(record, run_state)
         elif record.heard and not self._lasting:
             self.passed(record.step)
 
-    def _tell_skip(self, record: StepRecord, scene: RunState) -> None:
+    def _tell_skip(self, record: StepRecord, run_state: RunState) -> None:
         skipped = [worker for worker, skip in enumerate(record.skipped_W) if skip]
         self.report(
             record.step,
-            scene,
-            why=f"at step {record.step} {spoken(scene.ranks(skipped))} took no optimizer step while the others did",
+            run_state,
+            why=f"at step {record.step} {spoken(run_state.ranks(skipped))} took no optimizer step while the others did",
             causes={"decision-on-one-rank": 0.95},
             held_W=record.skipped_W,
             about="skipped",
         )
 
-    def _tell_count(self, record: StepRecord, scene: RunState) -> None:
+    def _tell_count(self, record: StepRecord, run_state: RunState) -> None:
         counted, name = (
             (record.updates_W, "optimizer steps")
             if disagree(record.updates_W)
@@ -141,8 +143,8 @@ class RanksDisagree(Rule):
         )
         self.report(
             record.step,
-            scene,
-            why=f"{name} since the start: {told(counted, scene)}",
+            run_state,
+            why=f"{name} since the start: {told(counted, run_state)}",
             causes={"decision-on-one-rank": 0.8},
             held_W=counted,
             about="counts",
@@ -153,9 +155,9 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _odd_ones(values_W: tuple[str | None, ...], scene: RunState) -> str:
+def _odd_ones(values_W: tuple[str | None, ...], run_state: RunState) -> str:
     odd = minority(values_W)
-    return spoken(scene.ranks(odd)) if odd else f"the workers: there are {len(camps(values_W))} versions"
+    return spoken(run_state.ranks(odd)) if odd else f"the workers: there are {len(camps(values_W))} versions"
 
 
 def _confidence(severity: str) -> float:

@@ -51,10 +51,10 @@ class DuplicatedData(Rule):
         self._steps: list[int] = []
         self._rows = 0
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._forget()
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if not record.compared and not record.indexed:
             return
         shared = sharing(record.same_content_W)
@@ -69,15 +69,16 @@ class DuplicatedData(Rule):
         self._steps.append(record.step)
         self._rows += max(0, record.target_rows - 1)
         if len(self._steps) >= ENOUGH_STEPS and (not by_targets or self._rows >= ENOUGH_TARGET_ROWS):
-            self._accuse(record, scene, shared)
+            self._accuse(record, run_state, shared)
 
-    def _accuse(self, record: StepRecord, scene: RunState, shared: list[int]) -> None:
-        tiny, steps = _is_tiny(record, scene), len(self._steps)
+    def _accuse(self, record: StepRecord, run_state: RunState, shared: list[int]) -> None:
+        tiny, steps = _is_tiny(record, run_state), len(self._steps)
         self.report(
             record.step,
-            scene,
-            why=f"{spoken(scene.ranks(shared))} had equal batches in {steps} steps in a row{_sampler_ranks(scene)}",
-            causes=_causes(scene),
+            run_state,
+            why=f"{spoken(run_state.ranks(shared))} had equal batches in {steps} steps in a row"
+            f"{_sampler_ranks(run_state)}",
+            causes=_causes(run_state),
             workers=shared,
             severity="info" if tiny else "critical",
             evidence={"equal_steps": steps} | ({} if record.cos_min is None else {"cos_min": record.cos_min}),
@@ -85,25 +86,25 @@ class DuplicatedData(Rule):
         )
 
 
-def _is_tiny(record: StepRecord, scene: RunState) -> bool:
-    size, batch = scene.fact("loader", "dataset"), max((n or 0 for n in record.samples_W), default=0)
-    return size is not None and int(size) <= TINY_BATCHES * batch * scene.world
+def _is_tiny(record: StepRecord, run_state: RunState) -> bool:
+    size, batch = run_state.fact("loader", "dataset"), max((n or 0 for n in record.samples_W), default=0)
+    return size is not None and int(size) <= TINY_BATCHES * batch * run_state.world
 
 
-def _causes(scene: RunState) -> dict[str, float]:
-    facts = scene.facts("loader")
+def _causes(run_state: RunState) -> dict[str, float]:
+    facts = run_state.facts("loader")
     if facts is None:
         return {"same-source": 0.8}
     if facts.same.get("dataset kind") == "iterable":
         return {"iterable-not-sharded": 0.95}
-    ranks_W = each(facts, "sampler rank", scene.world)
+    ranks_W = each(facts, "sampler rank", run_state.world)
     if not ranks_W:
         return {"no-distributed-sampler": 0.9}
     # A sampler that divides well is innocent of a dataset that does not care about indices.
     return {"sampler-rank": 0.95} if sharing(numbers(ranks_W)) else {"same-source": 0.8}
 
 
-def _sampler_ranks(scene: RunState) -> str:
-    facts = scene.facts("loader")
-    ranks_W = () if facts is None else each(facts, "sampler rank", scene.world)
-    return f"; the rank that the sampler was given is {told(ranks_W, scene)}" if ranks_W else ""
+def _sampler_ranks(run_state: RunState) -> str:
+    facts = run_state.facts("loader")
+    ranks_W = () if facts is None else each(facts, "sampler rank", run_state.world)
+    return f"; the rank that the sampler was given is {told(ranks_W, run_state)}" if ranks_W else ""

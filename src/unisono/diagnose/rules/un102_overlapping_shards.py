@@ -68,23 +68,26 @@ class OverlappingShards(Rule):
         self._epochs: dict[str | None, tuple[str | None, ...]] = {}
         self._known = False
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._epochs.clear()
         self._known = False
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         if record.topic != "loader":
             return
-        seeds_W, epochs_W = each(record, "sampler seed", scene.world), each(record, "sampler epoch", scene.world)
+        seeds_W, epochs_W = (
+            each(record, "sampler seed", run_state.world),
+            each(record, "sampler epoch", run_state.world),
+        )
         number = record.same.get("number")
         before_W, self._epochs[number] = self._epochs.get(number, ()), epochs_W
         if not is_divided(record) or record.same.get("shuffle") != "yes" or "pass" in record.differ:
             return
         self._known = disagree(seeds_W) or disagree(epochs_W)
         if disagree(seeds_W):
-            self._tell("seed", "sampler-seeds-differ", seeds_W, record, scene)
+            self._tell("seed", "sampler-seeds-differ", seeds_W, record, run_state)
         if disagree(epochs_W):
-            self._tell("epoch", "set-epoch-on-some-ranks", epochs_W, record, scene, stuck(before_W, epochs_W))
+            self._tell("epoch", "set-epoch-on-some-ranks", epochs_W, record, run_state, stuck(before_W, epochs_W))
         if not self._known:
             self.passed(record.step)
 
@@ -94,59 +97,59 @@ class OverlappingShards(Rule):
         cause: str,
         values_W: tuple[str | None, ...],
         record: FactsRecord,
-        scene: RunState,
+        run_state: RunState,
         named: list[int] | None = None,
     ) -> None:
         self.report(
             record.step,
-            scene,
-            why=f"the sampler's {what} is {told(values_W, scene)}",
+            run_state,
+            why=f"the sampler's {what} is {told(values_W, run_state)}",
             causes={cause: 0.95},
             workers=named or (),
             held_W=() if named else values_W,
             about=what,
         )
 
-    def on_coverage(self, record: CoverageRecord, scene: RunState) -> None:
-        facts = scene.loader(record.loader)
+    def on_coverage(self, record: CoverageRecord, run_state: RunState) -> None:
+        facts = run_state.loader(record.loader)
         if record.held_out is not None and record.held_out > HELD_OUT:
-            self._tell_split(record, scene)
+            self._tell_split(record, run_state)
         repeating = [worker for worker, repeated in enumerate(record.repeated_W) if repeated]
         if facts is not None and is_divided(facts) and 0 < 2 * len(repeating) <= len(record.repeated_W):
-            self._tell_repeating(record, scene, repeating)
+            self._tell_repeating(record, run_state, repeating)
         if not _is_comparable(record, facts):
             return
         drawn, distinct = sum(n or 0 for n in record.drawn_W), record.distinct or 0.0
         if distinct < (1 - OVERLAP) * drawn - len(record.drawn_W):
-            self._tell_overlap(record, scene, drawn, distinct)
+            self._tell_overlap(record, run_state, drawn, distinct)
         elif not self._known:
             self.passed(record.step)
 
-    def _tell_split(self, record: CoverageRecord, scene: RunState) -> None:
+    def _tell_split(self, record: CoverageRecord, run_state: RunState) -> None:
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"{record.held_out:.0%} of the samples that one worker keeps for evaluation are trained on by others",
             causes={"split-differs": 0.9},
             evidence={"held_out": round(record.held_out or 0.0, 3)},
             about="split",
         )
 
-    def _tell_repeating(self, record: CoverageRecord, scene: RunState, repeating: list[int]) -> None:
+    def _tell_repeating(self, record: CoverageRecord, run_state: RunState, repeating: list[int]) -> None:
         self.report(
             record.step,
-            scene,
-            why=f"{spoken(scene.ranks(repeating))} drew in the order of the epoch before, the others did not",
+            run_state,
+            why=f"{spoken(run_state.ranks(repeating))} drew in the order of the epoch before, the others did not",
             causes={"set-epoch-on-some-ranks": 0.9},
             workers=repeating,
             about="repeating",
         )
 
-    def _tell_overlap(self, record: CoverageRecord, scene: RunState, drawn: int, distinct: float) -> None:
+    def _tell_overlap(self, record: CoverageRecord, run_state: RunState, drawn: int, distinct: float) -> None:
         lost = round(min(drawn, record.dataset or drawn) - distinct)
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"of {drawn:,} samples drawn in epoch {record.epoch} only about {distinct:,.0f} were different ones: "
             f"about {lost:,} were not seen",
             causes={} if self.case is not None and self.case.causes else {"parts-overlap": 0.8},

@@ -43,50 +43,50 @@ class StaleShuffle(Rule):
         super().__init__()
         self._before: dict[str | None, FactsRecord] = {}
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._before.clear()
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         if record.topic != "loader":
             return
         number = record.same.get("number")
         before, self._before[number] = self._before.get(number), record
         if before is None or not _is_next_pass(before, record) or not _shuffles(record):
             return
-        epochs_W = each(record, "sampler epoch", scene.world)
+        epochs_W = each(record, "sampler epoch", run_state.world)
         if not epochs_W or None in epochs_W:
             return
-        if epochs_W != each(before, "sampler epoch", scene.world):
+        if epochs_W != each(before, "sampler epoch", run_state.world):
             self.passed(record.step)
             return
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"the sampler's epoch was {epochs_W[0]} in the pass before and still is",
             causes={"set-epoch-not-called": 0.95},
             evidence={"epoch": epochs_W[0] or "", "pass": record.same["pass"]},
             about="epoch",
         )
 
-    def on_coverage(self, record: CoverageRecord, scene: RunState) -> None:
+    def on_coverage(self, record: CoverageRecord, run_state: RunState) -> None:
         known = [repeated for repeated in record.repeated_W if repeated is not None]
-        facts = scene.loader(record.loader)
+        facts = run_state.loader(record.loader)
         if not known or (facts is not None and not _shuffles(facts)):
             return
         if not any(known):
             self.passed(record.step)
         elif 2 * sum(known) > len(known) or facts is None or not is_divided(facts):
-            self._tell_order(record, scene, facts)
+            self._tell_order(record, run_state, facts)
 
-    def _tell_order(self, record: CoverageRecord, scene: RunState, facts: FactsRecord | None) -> None:
+    def _tell_order(self, record: CoverageRecord, run_state: RunState, facts: FactsRecord | None) -> None:
         workers = [worker for worker, repeated in enumerate(record.repeated_W) if repeated]
         everybody = len(workers) == len(record.repeated_W)
-        has_epoch = facts is not None and bool(each(facts, "sampler epoch", scene.world))
+        has_epoch = facts is not None and bool(each(facts, "sampler epoch", run_state.world))
         sure = {"set-epoch-not-called": 0.9} if has_epoch else {"generator-reseeded": 0.7, "set-epoch-not-called": 0.4}
         self.report(
             record.step,
-            scene,
-            why=f"{'all ranks' if everybody else spoken(scene.ranks(workers))} drew the samples of epoch "
+            run_state,
+            why=f"{'all ranks' if everybody else spoken(run_state.ranks(workers))} drew the samples of epoch "
             f"{record.epoch} in the order of the epoch before",
             causes=sure,
             workers=() if everybody else workers,

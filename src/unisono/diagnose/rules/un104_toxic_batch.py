@@ -73,13 +73,13 @@ class ToxicBatch(Statistical):
         self._first: list[float] = []
         self._suspect: Shock | None = None
 
-    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
-        tell_what_was_kept_away(self, record, scene, "loss_score", {"bad-sample": 0.7})
+    def on_decision(self, record: DecisionRecord, run_state: RunState) -> None:
+        tell_what_was_kept_away(self, record, run_state, "loss_score", {"bad-sample": 0.7})
 
-    def on_batch(self, record: BatchRecord, scene: RunState) -> None:
+    def on_batch(self, record: BatchRecord, run_state: RunState) -> None:
         self._batches.append(record)
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if len(self._first) < FIRST_LOSSES and record.loss_mean is not None:
             self._first.append(record.loss_mean)
         loud = self._losses.add(record.loss_W)
@@ -92,7 +92,7 @@ class ToxicBatch(Statistical):
         shock = self._shock(record) if loud else None
         # Whoever stays away from the others is no single batch.
         if suspect is not None and (shock is None or shock.worker != suspect.worker):
-            self._accuse(suspect, scene)
+            self._accuse(suspect, run_state)
         self._suspect = shock if suspect is None else None
         if self._suspect is not None:
             self._losses.leave_out()
@@ -114,19 +114,19 @@ class ToxicBatch(Statistical):
         others = max(median_of_others(known, worker), self._losses.usual)
         return known[worker] > LARGE * first > 0 and others < LEARNING * first
 
-    def _accuse(self, shock: Shock, scene: RunState) -> None:
+    def _accuse(self, shock: Shock, run_state: RunState) -> None:
         self._count += 1
         factors = shock.factor_by_name
-        grave = shock.both and min(factors.values()) > LARGE and not scene.course.turmoil
+        grave = shock.both and min(factors.values()) > LARGE and not run_state.comparable.turmoil
         told = " and ".join(f"{name} was {factor:.3g} times" for name, factor in factors.items())
         evidence: dict[str, float | int | str] = {f"{name}_to_others": round(x, 3) for name, x in factors.items()}
-        rank = scene.ranks((shock.worker,))[0]
+        rank = run_state.ranks((shock.worker,))[0]
         indices = next((b.indices for b in self._batches if (b.step, b.rank) == (shock.step, rank) and b.indices), ())
         if indices:
             evidence["indices"] = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
         self.report(
             shock.step,
-            scene,
+            run_state,
             why=f"{spoken((rank,))}'s {told} the others' at step {shock.step}, and back at the next reading",
             causes={"bad-sample": 0.7},
             workers=(shock.worker,),

@@ -63,12 +63,12 @@ class UnevenShards(Statistical):
         self._steps = 0
         self._alarmed = False
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if not new_batches(record):
             return
         # Unequal batches are a finding of their own; losses of unequal batches are not comparable.
-        unequal = scene.course.unequal
-        self._hear("loss", None if unequal else scene.course.log_loss_W, record.step)
+        unequal = run_state.comparable.unequal
+        self._hear("loss", None if unequal else run_state.comparable.log_loss_W, record.step)
         if len(self._early) < EARLY and record.loss_mean is not None:
             self._early.append(record.loss_mean)
         if unequal or "samples" in self._peers:
@@ -83,7 +83,7 @@ class UnevenShards(Statistical):
             return
         apart = [name for name, peers in self._peers.items() if peers.apart()] if self._alarmed else []
         if apart:
-            self._judge(record, scene, apart[0])
+            self._judge(record, run_state, apart[0])
         elif True in [peers.ready for peers in all_peers]:
             self.passed(record.step)
 
@@ -99,30 +99,32 @@ class UnevenShards(Statistical):
     def suspicious(self) -> bool:
         return "loss" in self._peers and self._peers["loss"].suspicious
 
-    def _judge(self, record: StepRecord, scene: RunState, name: str) -> None:
+    def _judge(self, record: StepRecord, run_state: RunState, name: str) -> None:
         peers = self._peers[name]
         outliers = peers.outliers()
         if outliers:
-            self._accuse(record, scene, name, outliers)
+            self._accuse(record, run_state, name, outliers)
             return
         levels = {worker: peers.level(worker) for worker in peers.apart()}
         # Workers on the other side may only seem apart, because the worst one moves the median they are held against.
         worst = max(levels.values(), key=abs)
         group = [worker for worker, level in levels.items() if level * worst > 0]
         if len(group) > 1:
-            self._remark(record, scene, name, group, worst)
+            self._remark(record, run_state, name, group, worst)
 
-    def _accuse(self, record: StepRecord, scene: RunState, name: str, workers: list[int]) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState, name: str, workers: list[int]) -> None:
         peers = self._peers[name]
         level, pair = max((peers.level(worker) for worker in workers), key=abs), peers.workers == 2
         large = name == "loss" and abs(level) >= LARGE_LOSS and batches_known(record) and self._matters(record, level)
         evidence = _evidence(name, level)
         if pair:
-            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+            evidence["undecidable"] = f"between {spoken(run_state.ranks((0, 1)))}"
         self.report(
             record.step,
-            scene,
-            why=_undecidable(scene, name) if pair else f"{spoken(scene.ranks(workers))}'s {_usually(name, level)}",
+            run_state,
+            why=_undecidable(run_state, name)
+            if pair
+            else f"{spoken(run_state.ranks(workers))}'s {_usually(name, level)}",
             causes=_causes(name, one=len(workers) == 1),
             workers=() if pair else workers,
             severity="warning" if large else "info",
@@ -135,11 +137,11 @@ class UnevenShards(Statistical):
         gap = abs(1 - math.exp(-abs(level))) * (record.loss_mean or 0.0)
         return bool(self._early) and gap >= MATTERS * median(self._early)
 
-    def _remark(self, record: StepRecord, scene: RunState, name: str, group: list[int], level: float) -> None:
+    def _remark(self, record: StepRecord, run_state: RunState, name: str, group: list[int], level: float) -> None:
         self.report(
             record.step,
-            scene,
-            why=f"the {THINGS[name]} of {spoken(scene.ranks(group))} stays apart from that of the others",
+            run_state,
+            why=f"the {THINGS[name]} of {spoken(run_state.ranks(group))} stays apart from that of the others",
             causes=_causes(name, one=False),
             severity="info",
             evidence=_evidence(name, level),
@@ -163,8 +165,8 @@ def _usually(name: str, level: float) -> str:
     return f"{THINGS[name]} is usually {math.exp(level):.3g} times the median of the others"
 
 
-def _undecidable(scene: RunState, name: str) -> str:
-    ranks = spoken(scene.ranks((0, 1)))
+def _undecidable(run_state: RunState, name: str) -> str:
+    ranks = spoken(run_state.ranks((0, 1)))
     return (
         f"the {THINGS[name]} of {ranks} differs, always in the same sense; undecidable which one is wrong: exchange "
         "their shards, and see whether the difference moves"

@@ -52,73 +52,73 @@ class SamplerMisconfigured(Rule):
         super().__init__()
         self._found = False
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._found = False
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         if record.topic != "loader":
             return
         self._found = False
-        self._look_at_replicas(record, scene)
-        self._look_at_ranks(record, scene)
-        self._look_at_arguments(record, scene)
-        self._look_for_division(record, scene)
+        self._look_at_replicas(record, run_state)
+        self._look_at_ranks(record, run_state)
+        self._look_at_arguments(record, run_state)
+        self._look_for_division(record, run_state)
         if not self._found:
             self.passed(record.step)
 
-    def _look_at_replicas(self, record: FactsRecord, scene: RunState) -> None:
-        replicas_W = numbers(each(record, "sampler replicas", scene.world))
+    def _look_at_replicas(self, record: FactsRecord, run_state: RunState) -> None:
+        replicas_W = numbers(each(record, "sampler replicas", run_state.world))
         # A model of some of the ranks may share its data with the whole job.
-        right = {scene.world, int(scene.fact("settings", "job") or scene.world)}
+        right = {run_state.world, int(run_state.fact("settings", "job") or run_state.world)}
         wrong = [worker for worker, n in enumerate(replicas_W) if n is not None and n not in right]
         everywhere = len(wrong) == len(replicas_W)
         if not wrong or set(replicas_W) == {1}:
             return
         self._tell(
             record,
-            scene,
-            f"the sampler divides by {told(replicas_W, scene)}, and there are {scene.world} workers",
+            run_state,
+            f"the sampler divides by {told(replicas_W, run_state)}, and there are {run_state.world} workers",
             "replicas-not-world-size",
             workers=() if everywhere else wrong,
         )
 
-    def _look_at_ranks(self, record: FactsRecord, scene: RunState) -> None:
-        ranks_W = each(record, "sampler rank", scene.world)
-        if set(each(record, "sampler replicas", scene.world)) == {"1"}:
+    def _look_at_ranks(self, record: FactsRecord, run_state: RunState) -> None:
+        ranks_W = each(record, "sampler rank", run_state.world)
+        if set(each(record, "sampler replicas", run_state.world)) == {"1"}:
             return
         numbers_W = numbers(ranks_W)
         shared = sharing(numbers_W)
         wrong = [worker for worker in shared if numbers_W[worker] != worker]
         if wrong:
-            why = f"the samplers of {spoken(scene.ranks(shared))} share a rank: {told(ranks_W, scene)}"
-            self._tell(record, scene, why, "sampler-rank-taken", workers=wrong)
+            why = f"the samplers of {spoken(run_state.ranks(shared))} share a rank: {told(ranks_W, run_state)}"
+            self._tell(record, run_state, why, "sampler-rank-taken", workers=wrong)
 
-    def _look_at_arguments(self, record: FactsRecord, scene: RunState) -> None:
+    def _look_at_arguments(self, record: FactsRecord, run_state: RunState) -> None:
         for name in WORTH_A_WARNING:
             values_W = record.differ.get(name, ())
             if disagree(values_W):
-                why = f"the loader's {name} is {told(values_W, scene)}"
-                self._tell(record, scene, why, "loader-arguments-differ", "warning", held_W=values_W)
+                why = f"the loader's {name} is {told(values_W, run_state)}"
+                self._tell(record, run_state, why, "loader-arguments-differ", "warning", held_W=values_W)
         lengths_W = record.differ.get("length", ())
         if disagree(lengths_W) and not disagree(record.differ.get("batch size", ())):
             # Datasets of different sizes are mostly divided on purpose; one dataset divided unevenly is a mistake.
             severity = "warning" if "dataset" in record.same else "info"
-            why = f"batches in an epoch: {told(lengths_W, scene)}"
+            why = f"batches in an epoch: {told(lengths_W, run_state)}"
             self._tell(
-                record, scene, why, "lengths-differ", severity, held_W=lengths_W if severity == "warning" else ()
+                record, run_state, why, "lengths-differ", severity, held_W=lengths_W if severity == "warning" else ()
             )
 
-    def _look_for_division(self, record: FactsRecord, scene: RunState) -> None:
-        replicas_W = each(record, "sampler replicas", scene.world)
+    def _look_for_division(self, record: FactsRecord, run_state: RunState) -> None:
+        replicas_W = each(record, "sampler replicas", run_state.world)
         plain = not replicas_W and record.same.get("sampler") == "RandomSampler"
-        if scene.world > 1 and (plain or set(replicas_W) == {"1"}):
+        if run_state.world > 1 and (plain or set(replicas_W) == {"1"}):
             why = "every worker draws from its whole dataset; if it is the same one, an epoch goes through it once each"
-            self._tell(record, scene, why, "no-distributed-sampler", "info")
+            self._tell(record, run_state, why, "no-distributed-sampler", "info")
 
     def _tell(
         self,
         record: FactsRecord,
-        scene: RunState,
+        run_state: RunState,
         why: str,
         cause: str,
         severity: str = "critical",
@@ -129,7 +129,7 @@ class SamplerMisconfigured(Rule):
         confidence = {"critical": 0.95, "warning": 0.8, "info": 0.5}[severity]
         self.report(
             record.step,
-            scene,
+            run_state,
             why=why,
             causes={cause: confidence},
             workers=workers,

@@ -55,10 +55,10 @@ class IdenticalRandomness(Rule):
         super().__init__()
         self._seen: dict[str, list[int]] = {}
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._seen.clear()
 
-    def on_streams(self, record: StreamsRecord, scene: RunState) -> None:
+    def on_streams(self, record: StreamsRecord, run_state: RunState) -> None:
         shared = {stream: workers for stream in record.consumed if (workers := sharing(record.same.get(stream, ())))}
         for stream in record.consumed:
             if stream in shared:
@@ -67,19 +67,19 @@ class IdenticalRandomness(Rule):
                 self._seen.pop(stream, None)
         for stream, workers in shared.items():
             if len(self._seen[stream]) >= ENOUGH_RECORDS:
-                self._tell(stream, workers, record, scene)
+                self._tell(stream, workers, record, run_state)
         if record.consumed and not shared:
             self.passed(record.step)
 
-    def _tell(self, stream: str, workers: list[int], record: StreamsRecord, scene: RunState) -> None:
+    def _tell(self, stream: str, workers: list[int], record: StreamsRecord, run_state: RunState) -> None:
         times = len(self._seen[stream])
         source, _, where = stream.partition(" in ")
         meant = stream in MAY_BE_MEANT
         self.report(
             record.step,
-            scene,
-            why=f"{spoken(scene.ranks(workers))} drew the same random numbers ({source}'s generator) in {where}, in "
-            f"{times} of {times} steps looked at",
+            run_state,
+            why=f"{spoken(run_state.ranks(workers))} drew the same random numbers ({source}'s generator) in {where}, "
+            f"in {times} of {times} steps looked at",
             causes={"dropped-layers": 0.5} if meant else {f"same-seed-in-{where}": 0.95},
             workers=workers,
             severity="info" if meant else "warning",

@@ -37,10 +37,10 @@ class UnequalInitialisation(Rule):
     explains = (*STATISTICAL, "UN301", "UN303", "UN304")
     cleared_after = 1
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         if record.topic != "initial":
             return
-        weights_W = each(record, "weights", scene.world)
+        weights_W = each(record, "weights", run_state.world)
         if not disagree(weights_W):
             self.passed(record.step)
             return
@@ -48,8 +48,8 @@ class UnequalInitialisation(Rule):
         twins_W = [None if one is None else first.setdefault(one, worker) for worker, one in enumerate(weights_W)]
         self.report(
             record.step,
-            scene,
-            why=f"weights before the first step: {opposed(twins_W, scene)}",
+            run_state,
+            why=f"weights before the first step: {opposed(twins_W, run_state)}",
             causes={"changed-after-wrapping": 0.9, "init-sync-off": 0.3},
             held_W=weights_W,
         )

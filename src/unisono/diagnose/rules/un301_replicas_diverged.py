@@ -65,31 +65,31 @@ class ReplicasDiverged(Rule):
         self._first_sight = ""
         self._measured = False
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._first_sight, self._measured = "", False
         self._parts.forget()
         self._local.forget()
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
-        if "weights" not in record.audits or self._local.recognised or scene.local_training:
+        if "weights" not in record.audits or self._local.recognised or run_state.local_training:
             return
         if record.weights_W:
-            self._tell(record, scene)
+            self._tell(record, run_state)
         elif self._parts.agree(record):
             self.passed(record.step)
 
-    def _tell(self, record: StepRecord, scene: RunState) -> None:
+    def _tell(self, record: StepRecord, run_state: RunState) -> None:
         good = self._parts.differ(record)
         evidence: dict[str, Number] = {}
         if not self._first_sight:
             before = "" if good is None else f", equal up to step {good}"
-            self._first_sight = f"weights after step {record.step}: {opposed(record.weights_W, scene)}{before}"
+            self._first_sight = f"weights after step {record.step}: {opposed(record.weights_W, run_state)}{before}"
             evidence = {} if good is None else {"last_equal_step": good}
         self.report(
             record.step,
-            scene,
+            run_state,
             why=self._first_sight,
             causes=_first_guess(record),
             held_W=record.weights_W,
@@ -97,7 +97,7 @@ class ReplicasDiverged(Rule):
             good=good,
         )
 
-    def on_replicas(self, record: ReplicasRecord, scene: RunState) -> None:
+    def on_replicas(self, record: ReplicasRecord, run_state: RunState) -> None:
         if self.case is None or self._measured or not record.differing or self._local.recognised:
             return
         self._measured = True
@@ -106,7 +106,7 @@ class ReplicasDiverged(Rule):
         evidence: dict[str, Number] = {"differing": record.differing, "compared": record.compared}
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"{record.differing} of {record.compared} compared parameters differ ({parameters})"
             + ("" if distance is None else f", by {distance:.1g} of their norm"),
             causes=_by_distance(record, distance),

@@ -79,29 +79,29 @@ class GradientsNotSynchronised(Rule):
         self._last_synchronised: int | None = None
         self._may_be_partial = False
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._parts.forget()
         self._local.forget()
         self._forget()
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if self._local.see(record):
             self.excuse(EXCUSE)
-        if record.skipped or self._local.recognised or scene.local_training:
+        if record.skipped or self._local.recognised or run_state.local_training:
             return
         if is_unsynchronised(record) and not _equal_all_the_same(record):
-            self._look_at_unsynchronised(record, scene)
+            self._look_at_unsynchronised(record, run_state)
             return
         if not record.heard:
             return
         self._unsynchronised = 0
         self._last_synchronised = record.step
         if record.reduced_W or record.used_W:
-            self._tell_different(record, scene)
+            self._tell_different(record, run_state)
         elif ("reduced" in record.audits or "used" in record.audits) and self._parts.agree(record):
             self.passed(record.step)
 
-    def _look_at_unsynchronised(self, record: StepRecord, scene: RunState) -> None:
+    def _look_at_unsynchronised(self, record: StepRecord, run_state: RunState) -> None:
         if not self._unsynchronised:
             self._first_unsynchronised = record.step
         self._unsynchronised += 1
@@ -110,17 +110,17 @@ class GradientsNotSynchronised(Rule):
         count = self._unsynchronised
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"the optimizer stepped {count} time{'s' if count > 1 else ''} in a row although no backward pass was "
             "synchronised",
-            causes=_why_unsynchronised(scene),
+            causes=_why_unsynchronised(run_state),
             evidence={"unsynchronised_steps": count},
             since=self._first_unsynchronised,
             good=self._last_synchronised,
             about="syncs",
         )
 
-    def _tell_different(self, record: StepRecord, scene: RunState) -> None:
+    def _tell_different(self, record: StepRecord, run_state: RunState) -> None:
         good = self._parts.differ(record)
         changed_later = not record.reduced_W and "reduced" in record.audits
         twins_W = record.reduced_W or record.used_W
@@ -130,8 +130,8 @@ class GradientsNotSynchronised(Rule):
         self._may_be_partial = "forward-through-module" in causes
         self.report(
             record.step,
-            scene,
-            why=f"gradients differ {when}: {opposed(twins_W, scene)}",
+            run_state,
+            why=f"gradients differ {when}: {opposed(twins_W, run_state)}",
             causes=causes,
             held_W=twins_W,
             good=good,
@@ -150,14 +150,14 @@ class GradientsNotSynchronised(Rule):
             return {"parameter-outside-forward": 0.9}
         return {"forward-through-module": 0.8, "parameter-outside-forward": 0.4}
 
-    def on_replicas(self, record: ReplicasRecord, scene: RunState) -> None:
+    def on_replicas(self, record: ReplicasRecord, run_state: RunState) -> None:
         outside = record.differing < MOST * record.compared and self._may_be_partial and not self._unsynchronised
         if self.case is None or not record.differing or not outside or sharing(record.weights_W):
             return
         parameters = ", ".join(record.parameters[:5]) + (", ..." if record.differing > 5 else "")
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"only {record.differing} of {record.compared} parameters differ: {parameters}",
             causes={"parameter-outside-forward": 0.95},
             evidence={"parameters": parameters, "differing": record.differing, "compared": record.compared},
@@ -178,7 +178,7 @@ def _equal_all_the_same(record: StepRecord) -> bool:
     return "used" in record.audits and not record.used_W
 
 
-def _why_unsynchronised(scene: RunState) -> dict[str, float]:
-    if scene.fact("model", "wrapper") == "gone":
+def _why_unsynchronised(run_state: RunState) -> dict[str, float]:
+    if run_state.fact("model", "wrapper") == "gone":
         return {"wrapper-stripped": 0.95}
     return {"no-sync-leak": 0.9, "forward-through-module": 0.3}

@@ -53,11 +53,11 @@ class OptimizerDiffers(Rule):
         self._parts = Parts()
         self._by_facts = self._excused = False
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._parts.forget()
         self._by_facts = self._excused = False
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         if record.topic != "optimizer":
             return
         self._by_facts = False
@@ -67,24 +67,24 @@ class OptimizerDiffers(Rule):
                 self._by_facts = self._by_facts or name == "class"
                 self.report(
                     record.step,
-                    scene,
-                    why=f"the optimizer's {name} {'are' if name == 'numbers' else 'is'} {told(values_W, scene)}",
+                    run_state,
+                    why=f"the optimizer's {name} {'are' if name == 'numbers' else 'is'} {told(values_W, run_state)}",
                     causes={cause: 0.95},
                     held_W=values_W,
                     about=name,
                 )
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if not record.heard or record.skipped:
             return
         if disagree(record.lr_W):
-            self._tell_rate(record, scene)
+            self._tell_rate(record, run_state)
         elif disagree(record.settings_W):
-            self._tell_settings(record, scene)
+            self._tell_settings(record, run_state)
         elif "state" not in record.audits:
             self._pass(record)
         elif record.state_W:
-            self._look_at_state(record, scene)
+            self._look_at_state(record, run_state)
         elif self._parts.agree(record):
             # State that is equal while weights or gradients are not will follow them: no fault of the optimizer's.
             self._excused = bool(record.weights_W or record.reduced_W or record.used_W)
@@ -95,38 +95,38 @@ class OptimizerDiffers(Rule):
         if known and not self._by_facts and (self._excused or not self._parts.differed):
             self.passed(record.step)
 
-    def _tell_rate(self, record: StepRecord, scene: RunState) -> None:
+    def _tell_rate(self, record: StepRecord, run_state: RunState) -> None:
         told_W = [None if rate is None else f"{rate:.6g}" for rate in record.lr_W]
         self.report(
             record.step,
-            scene,
-            why=f"the learning rate at step {record.step} is {told(told_W, scene)}",
+            run_state,
+            why=f"the learning rate at step {record.step} is {told(told_W, run_state)}",
             causes={"learning-rate-differs": 0.95},
             held_W=record.lr_W,
             about="lr",
         )
 
-    def _tell_settings(self, record: StepRecord, scene: RunState) -> None:
+    def _tell_settings(self, record: StepRecord, run_state: RunState) -> None:
         self.report(
             record.step,
-            scene,
-            why=f"the optimizer's numbers at step {record.step}: {opposed(record.settings_W, scene)}",
+            run_state,
+            why=f"the optimizer's numbers at step {record.step}: {opposed(record.settings_W, run_state)}",
             causes={"hyper-parameter-differs": 0.95},
             held_W=record.settings_W,
             about="settings",
         )
 
-    def _look_at_state(self, record: StepRecord, scene: RunState) -> None:
+    def _look_at_state(self, record: StepRecord, run_state: RunState) -> None:
         if record.reduced_W or record.used_W or is_unsynchronised(record):
             self._excused = True
         good = self._parts.differ(record)
-        if self._excused or scene.fact("optimizer", "sharded state") == "yes":
+        if self._excused or run_state.fact("optimizer", "sharded state") == "yes":
             return
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"the optimizer's state after step {record.step}, with equal gradients: "
-            f"{opposed(record.state_W, scene)}",
+            f"{opposed(record.state_W, run_state)}",
             causes={"state-differs": 0.85},
             held_W=record.state_W,
             good=good,

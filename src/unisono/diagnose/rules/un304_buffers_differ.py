@@ -32,7 +32,7 @@ class BuffersDiffer(Rule):
         "changed-on-some-ranks": ("load and change buffers on every rank, before wrapping the model",),
     }
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if "buffers" not in record.audits:
             return
         if not record.buffers_W:
@@ -41,8 +41,8 @@ class BuffersDiffer(Rule):
         one_against_all = bool(minority(record.buffers_W))
         self.report(
             record.step,
-            scene,
-            why=f"buffers after step {record.step}: {opposed(record.buffers_W, scene)}",
+            run_state,
+            why=f"buffers after step {record.step}: {opposed(record.buffers_W, run_state)}",
             causes={"broadcast-buffers-off": 0.9} | ({"changed-on-some-ranks": 0.5} if one_against_all else {}),
             workers=minority(record.buffers_W),
         )

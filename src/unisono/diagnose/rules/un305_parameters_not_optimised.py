@@ -36,22 +36,22 @@ class ParametersNotOptimised(Rule):
     }
     cleared_after = 1
 
-    def on_facts(self, record: FactsRecord, scene: RunState) -> None:
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
         if record.topic != "parameters":
             return
-        forgotten = _names(record, "not optimised", scene)
-        without = [name for name in _names(record, "never with gradient", scene) if name not in forgotten]
+        forgotten = _names(record, "not optimised", run_state)
+        without = [name for name in _names(record, "never with gradient", run_state) if name not in forgotten]
         if forgotten:
-            self._tell(record, scene, forgotten, "are in no optimizer", {"missing-from-optimizer": 0.95}, "warning")
+            self._tell(record, run_state, forgotten, "are in no optimizer", {"missing-from-optimizer": 0.95}, "warning")
         if without:
-            self._tell(record, scene, without, "never had a gradient", {"not-used": 0.8}, "info")
+            self._tell(record, run_state, without, "never had a gradient", {"not-used": 0.8}, "info")
         if not forgotten and not without:
             self.passed(record.step)
 
     def _tell(
         self,
         record: FactsRecord,
-        scene: RunState,
+        run_state: RunState,
         names: list[str],
         what: str,
         causes: Mapping[str, float],
@@ -62,10 +62,10 @@ class ParametersNotOptimised(Rule):
             what: ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
         }
         why = f"{count} {what if len(names) > 1 else what.replace('are', 'is', 1)}: {evidence[what]}"
-        self.report(record.step, scene, why=why, causes=causes, severity=severity, evidence=evidence, about=what)
+        self.report(record.step, run_state, why=why, causes=causes, severity=severity, evidence=evidence, about=what)
 
 
-def _names(record: FactsRecord, key: str, scene: RunState) -> list[str]:
+def _names(record: FactsRecord, key: str, run_state: RunState) -> list[str]:
     """Of all workers, each name once."""
-    texts = [text for text in each(record, key, scene.world) if text]
+    texts = [text for text in each(record, key, run_state.world) if text]
     return list(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))

@@ -90,24 +90,24 @@ class GradientExplosion(Statistical):
         episode = self._episode
         return episode is not None and episode.by_loss and len(episode.losses) < ASKED
 
-    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
-        tell_what_was_kept_away(self, record, scene, "norm_ratio", {"bad-data": 0.5, "learning-rate": 0.3})
+    def on_decision(self, record: DecisionRecord, run_state: RunState) -> None:
+        tell_what_was_kept_away(self, record, run_state, "norm_ratio", {"bad-data": 0.5, "learning-rate": 0.3})
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
-        super().on_step(record, scene)
-        course = scene.course
-        if course.jumped:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
+        super().on_step(record, run_state)
+        comparable = run_state.comparable
+        if comparable.jumped:
             self._jumped_at = record.step
-        if not course.usable and self._episode is not None and not record.skipped:
-            self._break(self._episode, record, scene)
+        if not comparable.usable and self._episode is not None and not record.skipped:
+            self._break(self._episode, record, run_state)
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         norm, loss = self._norm(record), record.loss_mean
         if norm is not None and norm > HOT * self._norms.median > 0 and len(self._norms) >= LEARNT:
             episode = self._episode or self._begin(record)
             episode.heat()
         if self._episode is not None:
-            self._follow(self._episode, record, scene, norm)
+            self._follow(self._episode, record, run_state, norm)
             return
         if loss is not None:
             self._hear_loss(record, loss)
@@ -150,14 +150,14 @@ class GradientExplosion(Statistical):
         self._episode = Episode(record, list(self._losses.values), self._start_loss, led, by_rate)
         return self._episode
 
-    def _follow(self, episode: Episode, record: StepRecord, scene: RunState, norm: float | None) -> None:
+    def _follow(self, episode: Episode, record: StepRecord, run_state: RunState, norm: float | None) -> None:
         episode.follow(record.loss_mean)
         episode.broke = 0
         if norm is not None and len(self._norms) and norm > episode.peak * self._norms.median:
             episode.peak = norm / self._norms.median
             episode.ratio_G = growth(record.norm_G, self._past_TG)
         if self._is_time(episode):
-            self._judge(episode, record, scene)
+            self._judge(episode, record, run_state)
         if episode.since_hot > SETTLED and not (episode.by_loss or episode.hot >= SUSTAINED):
             self._episode = None
         elif len(episode.losses) >= FOLLOWED or episode.since_hot >= FOLLOWED:
@@ -169,18 +169,18 @@ class GradientExplosion(Statistical):
             return episode.since_hot in (2, SETTLED + 1)
         return (episode.since_hot == 1 and episode.hot == SUSTAINED) or len(episode.losses) % EVERY == 0
 
-    def _break(self, episode: Episode, record: StepRecord, scene: RunState) -> None:
+    def _break(self, episode: Episode, record: StepRecord, run_state: RunState) -> None:
         """Two steps in a row that are not finite."""
         episode.broke += False in record.finite_W
         if episode.broke == 2 and episode.peak > CLEARLY_LARGER:
-            self._accuse(episode, record, scene, "critical")
+            self._accuse(episode, record, run_state, "critical")
 
-    def _judge(self, episode: Episode, record: StepRecord, scene: RunState) -> None:
+    def _judge(self, episode: Episode, record: StepRecord, run_state: RunState) -> None:
         severity = episode.severity()
         remark = severity == "info"
         if remark and (self._jumped_at is not None or episode.hot == 0 or not self._is_remark()):
             return
-        self._accuse(episode, record, scene, severity)
+        self._accuse(episode, record, run_state, severity)
 
     def _is_remark(self) -> bool:
         """A remark must not cover what was graver."""
@@ -194,11 +194,11 @@ class GradientExplosion(Statistical):
         if severity == "critical" and usual is not None:
             self._healed_below = max(RAISED * usual, usual + (self._start_loss - usual) / 2)
 
-    def _accuse(self, episode: Episode, record: StepRecord, scene: RunState, severity: str) -> None:
+    def _accuse(self, episode: Episode, record: StepRecord, run_state: RunState, severity: str) -> None:
         self._make_room(episode, severity)
         # A spike in a job that is already wrecked says nothing of who wrecked it.
         led = episode.leader if self.case is None or self.case.first_step == episode.first.step else None
-        place = told(episode.ratio_G, scene)
+        place = told(episode.ratio_G, run_state)
         evidence: dict[str, float | int | str] = {"norm_to_recent_median": round(episode.peak, 3)}
         if record.loss_mean is not None and episode.usual_loss is not None:
             evidence |= {"loss": record.loss_mean, "usual_loss": episode.usual_loss}
@@ -206,7 +206,7 @@ class GradientExplosion(Statistical):
             evidence["where"] = place
         self.report(
             record.step if episode.since_hot <= 1 or severity != "info" else episode.first.step,
-            scene,
+            run_state,
             why=self._why(episode) + ("" if place is None else f"; it grew {place}"),
             causes=self._causes(episode),
             workers=() if led is None else (led,),

@@ -71,7 +71,7 @@ class GradientVanishing(Statistical):
         self._was_strong: set[int] = set()
         self._faint: Counter[int] = Counter()
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         norm, loss = record.grad_norm, record.loss_mean
         if norm is None or loss is None:
             return
@@ -87,7 +87,7 @@ class GradientVanishing(Statistical):
             self._small.clear()
         if self._readings % EVERY == 0:
             self._compare_groups(record.norm_G)
-            self._judge(record, scene, norm)
+            self._judge(record, run_state, norm)
 
     def _learn(self, norm: float, loss: float) -> None:
         self._early.append(norm)
@@ -107,15 +107,15 @@ class GradientVanishing(Statistical):
                 self._faint[group] = 0
                 self._was_strong.add(group)
 
-    def _judge(self, record: StepRecord, scene: RunState, norm: float) -> None:
+    def _judge(self, record: StepRecord, run_state: RunState, norm: float) -> None:
         recent = sum(reading > self._readings - LASTING for reading in self._zeros)
         faint = [group for group, checks in self._faint.items() if checks * EVERY > LASTING]
         if 2 * recent > LASTING and self._is_at_least(DONE):
-            self._accuse(record, scene, *self._nothing(recent, scene))
+            self._accuse(record, run_state, *self._nothing(recent, run_state))
         elif len(self._small) == LASTING and not self._has_fallen():
-            self._accuse(record, scene, *self._against_early(norm, scene))
+            self._accuse(record, run_state, *self._against_early(norm, run_state))
         elif faint and not self._has_fallen():
-            self._accuse(record, scene, *self._against_layers(faint, record.norm_G, scene))
+            self._accuse(record, run_state, *self._against_layers(faint, record.norm_G, run_state))
         elif self._readings > LASTING and not self._small and not any(self._faint.values()):
             self.passed(record.step)
 
@@ -126,24 +126,24 @@ class GradientVanishing(Statistical):
         first = median(self._first)
         return median(self._recent) < first - LEARNT * abs(first)
 
-    def _nothing(self, count: int, scene: RunState) -> tuple[str, dict[str, float], dict[str, float | str]]:
+    def _nothing(self, count: int, run_state: RunState) -> tuple[str, dict[str, float], dict[str, float | str]]:
         said = f"the gradient norm was zero at {count} of the last {LASTING} readings"
         return said, {"underflow": 0.7, "dead-layers": 0.5}, {"zero_readings": count}
 
-    def _against_early(self, norm: float, scene: RunState) -> tuple[str, dict[str, float], dict[str, float | str]]:
+    def _against_early(self, norm: float, run_state: RunState) -> tuple[str, dict[str, float], dict[str, float | str]]:
         ratio = norm / self._early_median
-        causes = {"underflow": 0.6 if _is_half(scene) else 0.3, "dead-layers": 0.5, "architecture": 0.2}
+        causes = {"underflow": 0.6 if _is_half(run_state) else 0.3, "dead-layers": 0.5, "architecture": 0.2}
         said = f"the gradient norm is {ratio:.1e} of its median over the first {EARLY} readings"
         return said, causes, {"norm_to_early_median": ratio}
 
     def _against_layers(
-        self, faint: list[int], norm_G: Floats, scene: RunState
+        self, faint: list[int], norm_G: Floats, run_state: RunState
     ) -> tuple[str, dict[str, float], dict[str, float | str]]:
-        names = ", ".join(name(group, scene) for group in faint[:4]) + (", ..." if len(faint) > 4 else "")
+        names = ", ".join(name(group, run_state) for group in faint[:4]) + (", ..." if len(faint) > 4 else "")
         largest = max(norm for norm in norm_G if norm is not None)
         ratio = max(norm_G[group] or 0.0 for group in faint) / largest
         likely = {"dead-layers": 0.7} if self._was_strong & set(faint) else {"initialisation": 0.7, "architecture": 0.4}
-        causes = likely | {"underflow": 0.6 if _is_half(scene) else 0.2}
+        causes = likely | {"underflow": 0.6 if _is_half(run_state) else 0.2}
         said = (
             f"the gradient norm of {names} is {ratio:.1e} of the largest layer group's, for {LASTING} readings or more"
         )
@@ -152,7 +152,7 @@ class GradientVanishing(Statistical):
     def _accuse(
         self,
         record: StepRecord,
-        scene: RunState,
+        run_state: RunState,
         said: str,
         causes: dict[str, float],
         evidence: dict[str, float | str],
@@ -160,7 +160,7 @@ class GradientVanishing(Statistical):
         loss, first = median(self._recent), median(self._first)
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"{said}; the loss is {loss:.4g}, it began at {first:.4g}",
             causes=causes,
             evidence=evidence | {"loss": loss, "first_loss": first},
@@ -168,5 +168,5 @@ class GradientVanishing(Statistical):
         )
 
 
-def _is_half(scene: RunState) -> bool:
-    return "16" in (scene.fact("model", "dtype") or "")
+def _is_half(run_state: RunState) -> bool:
+    return "16" in (run_state.fact("model", "dtype") or "")

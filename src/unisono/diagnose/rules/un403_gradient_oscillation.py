@@ -46,30 +46,30 @@ class GradientOscillation(Statistical):
     def forget(self) -> None:
         self._norms, self._losses = Swings(), Swings()
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         norm, loss = record.grad_norm, record.loss_mean
         if norm is not None and norm > 0:
             self._norms.add(record.step, norm)
         if loss is not None and loss > 0:
             self._losses.add(record.step, loss)
         if record.step % EVERY == 0:
-            self._judge(record, scene)
+            self._judge(record, run_state)
 
-    def _judge(self, record: StepRecord, scene: RunState) -> None:
+    def _judge(self, record: StepRecord, run_state: RunState) -> None:
         consecutive = self._norms.ready(record.step)
         swings, thing = (self._norms, "gradient norm") if consecutive else (self._losses, "mean loss")
         if not swings.ready(record.step):
             return
         if swings.alternate():
-            self._accuse(record, scene, swings, thing)
+            self._accuse(record, run_state, swings, thing)
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: RunState, swings: Swings, thing: str) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState, swings: Swings, thing: str) -> None:
         now, before = math.exp(swings.size), math.exp(swings.before)
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"the {thing} goes up and down by a factor of {now:.3g} at every step (before: {before:.3g})",
             causes={"learning-rate": 0.7, "small-batch": 0.3},
             evidence={"of": thing, "swing": round(now, 3), "swing_before": round(before, 3)},

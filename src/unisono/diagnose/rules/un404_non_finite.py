@@ -46,30 +46,30 @@ class NonFinite(Rule):
         self._length = self._longest = self._left_out = 0
         self._skipped_by_guard: int | None = None
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._length = 0
 
-    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
+    def on_decision(self, record: DecisionRecord, run_state: RunState) -> None:
         if is_skip(record):
             self._skipped_by_guard = record.step
         elif record.action == "halt" and not record.dry and "not finite" in record.reason:
             # Of such a step nothing else is heard any more.
             named = ranks_of(record)
-            self.report(record.step, scene, why=record.reason, causes=OF_ONE if named else OF_ALL, ranks=named)
+            self.report(record.step, run_state, why=record.reason, causes=OF_ONE if named else OF_ALL, ranks=named)
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         guarded = record.step == self._skipped_by_guard
         if not record.finite_W or (record.skipped and not guarded):
             return
         bad = [worker for worker, finite in enumerate(record.finite_W) if finite is False]
         if bad and guarded:
-            self._tell_kept_away(record, scene, bad, "the guard skipped the step, so that nobody took it")
+            self._tell_kept_away(record, run_state, bad, "the guard skipped the step, so that nobody took it")
         elif bad and are_left_out(record, bad):
-            self._tell_kept_away(record, scene, bad, "steering left it out, so that it reached nobody else")
+            self._tell_kept_away(record, run_state, bad, "steering left it out, so that it reached nobody else")
         elif bad:
             self._length += 1
             self._longest = max(self._longest, self._length)
-            self._tell(record, scene, bad)
+            self._tell(record, run_state, bad)
         elif True in record.finite_W:
             self._length = 0
             self._forgive()
@@ -79,33 +79,33 @@ class NonFinite(Rule):
         if self.case is not None and self._longest == 1:
             self.case.severity = "warning"
 
-    def _tell(self, record: StepRecord, scene: RunState, bad: list[int]) -> None:
+    def _tell(self, record: StepRecord, run_state: RunState, bad: list[int]) -> None:
         if self._length > 1 and self.case is not None:
             why, causes, bad = self.case.whys[""], {}, []
         elif True not in record.finite_W:
             why, bad = f"gradients on all workers were not finite from step {record.step} on", []
             causes = OF_ALL
         else:
-            named = spoken(scene.ranks(bad))
+            named = spoken(run_state.ranks(bad))
             why = f"before all-reduce, the gradient of {named} was not finite at step {record.step}, the others' were"
             causes = OF_ONE
         self.report(
             record.step,
-            scene,
+            run_state,
             why=why,
             causes=causes,
             workers=bad,
             evidence={"non_finite_steps": self._longest},
         )
 
-    def _tell_kept_away(self, record: StepRecord, scene: RunState, bad: list[int], how: str) -> None:
+    def _tell_kept_away(self, record: StepRecord, run_state: RunState, bad: list[int], how: str) -> None:
         self._length = 0
         self._left_out += 1
         count = f", the last of {self._left_out} such steps" if self._left_out > 1 else ""
-        named = spoken(scene.ranks(bad)) if True in record.finite_W else "all workers"
+        named = spoken(run_state.ranks(bad)) if True in record.finite_W else "all workers"
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"the gradient of {named} was not finite at step {record.step}{count}; {how}",
             causes=OF_ONE if True in record.finite_W else OF_ALL,
             workers=bad if True in record.finite_W else [],

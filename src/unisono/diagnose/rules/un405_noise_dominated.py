@@ -45,7 +45,7 @@ class NoiseDominated(Statistical):
         self._common: deque[float] = deque(maxlen=READINGS)
         self._losses = Blocks(READINGS, 2)
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if record.cos_expected is None or record.loss_mean is None:
             return
         self._common.append(record.cos_expected)
@@ -53,16 +53,16 @@ class NoiseDominated(Statistical):
             return
         before, now = self._losses.medians
         if max(self._common) < LOW and now >= before - FALLING * abs(before):
-            self._remark(record, scene, before, now)
+            self._remark(record, run_state, before, now)
         else:
             self.passed(record.step)
 
-    def _remark(self, record: StepRecord, scene: RunState, before: float, now: float) -> None:
+    def _remark(self, record: StepRecord, run_state: RunState, before: float, now: float) -> None:
         common = median(self._common)
         evidence: dict[str, float | int | str] = {"cos_expected": round(common, 4), "loss": now, "loss_before": before}
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"{100 * common:.2g} % of the gradient is common to all workers; the loss stays at {now:.4g}",
             causes={"small-batch": 0.5, "learning-rate": 0.3, "converged": 0.3},
             evidence=evidence,

@@ -58,7 +58,7 @@ class ConsistencyDrop(Statistical):
         self._readings = 0
         self._before: float | None = None
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if record.cos_mean is None:
             return
         self._cosines.append(record.cos_mean)
@@ -73,7 +73,7 @@ class ConsistencyDrop(Statistical):
         if self._before is None:
             self.passed(record.step)
         else:
-            self._accuse(record, scene, self._before, now)
+            self._accuse(record, run_state, self._before, now)
 
     def _block(self, number: int) -> float:
         return median(list(islice(self._cosines, number * BLOCK, (number + 1) * BLOCK)))
@@ -89,11 +89,11 @@ class ConsistencyDrop(Statistical):
         # The median of n numbers errs by 1.25 / sqrt(n) of their noise, and there are two of them.
         return level if level - now > CLEAR * 1.25 * noise * math.sqrt(2 / BLOCK) else None
 
-    def _accuse(self, record: StepRecord, scene: RunState, before: float, now: float) -> None:
-        differ = scene.course.replicas_differ
+    def _accuse(self, record: StepRecord, run_state: RunState, before: float, now: float) -> None:
+        differ = run_state.comparable.replicas_differ
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"the mean cosine between workers fell from {before:.3g} to {now:.3g} within {BLOCK} readings",
             causes={"data-changed": 0.5, "instability": 0.4} | ({"replicas-differ": 0.8} if differ else {}),
             evidence={"cos_before": round(before, 4), "cos_now": round(now, 4)},

@@ -50,7 +50,7 @@ class ConsistencyDecline(Statistical):
         self._cosines, self._losses = Blocks(BLOCK, BLOCKS), Blocks(BLOCK, BLOCKS)
         self._recent: deque[float] = deque(maxlen=BLOCK)
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if record.cos_mean is None or record.loss_mean is None:
             return
         self._readings += 1
@@ -61,7 +61,7 @@ class ConsistencyDecline(Statistical):
         if not self._cosines.add(record.cos_mean) or not self._cosines.full:
             return
         if self._declines() and not self._learns():
-            self._accuse(record, scene)
+            self._accuse(record, run_state)
         else:
             self.passed(record.step)
 
@@ -74,12 +74,12 @@ class ConsistencyDecline(Statistical):
         first, last = self._losses.medians[0], self._losses.medians[-1]
         return last < first - FALLING * abs(first)
 
-    def _accuse(self, record: StepRecord, scene: RunState) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState) -> None:
         first, last = self._cosines.medians[0], self._cosines.medians[-1]
-        differ = scene.course.replicas_differ
+        differ = run_state.comparable.replicas_differ
         self.report(
             record.step,
-            scene,
+            run_state,
             why=(
                 f"the mean cosine between workers fell steadily from {first:.3g} to {last:.3g} "
                 f"over {BLOCK * BLOCKS} readings, and the loss did not fall"

@@ -43,7 +43,7 @@ class DispersionSpike(Statistical):
         self._jump = Jump()
         self._losses: deque[float] = deque(maxlen=PAST)
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         loss, spread = record.loss_mean, record.loss_std
         if loss is None or spread is None or loss <= 0 or len(record.loss_W) < 2:
             return
@@ -53,13 +53,13 @@ class DispersionSpike(Statistical):
             if self._jump.ready:
                 self.passed(record.step)
         elif self._jump.due and loss < SMOOTH * median(self._losses):
-            self._accuse(record, scene)
+            self._accuse(record, run_state)
 
-    def _accuse(self, record: StepRecord, scene: RunState) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState) -> None:
         now, before = self._jump.now, self._jump.before
         self.report(
             record.step,
-            scene,
+            run_state,
             why=(
                 f"the standard deviation of the workers' losses is {100 * now:.3g} % of their mean, for {IN_A_ROW} "
                 f"steps or more; it was {100 * before:.3g} % in the {PAST} steps before, and the mean loss is as it was"

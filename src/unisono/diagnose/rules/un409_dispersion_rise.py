@@ -39,19 +39,19 @@ class DispersionRise(Statistical):
     def forget(self) -> None:
         self._drift = Drift()
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if not self._drift.add(record):
             return
         if self._drift.spreading and LEVEL[0] <= self._drift.losses.growth <= LEVEL[1]:
-            self._accuse(record, scene)
+            self._accuse(record, run_state)
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: RunState) -> None:
-        differ = scene.course.replicas_differ
+    def _accuse(self, record: StepRecord, run_state: RunState) -> None:
+        differ = run_state.comparable.replicas_differ
         self.report(
             record.step,
-            scene,
+            run_state,
             why=(
                 f"the losses of the workers lie {self._drift.spreads.growth:.3g} times as far apart as "
                 f"{SPAN} steps ago, rising all the time; the mean loss has not fallen"

@@ -42,20 +42,20 @@ class WalkOfAverages(Statistical):
     def forget(self) -> None:
         self._drift = Drift()
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if not self._drift.add(record):
             return
         if self._drift.spreading and FALLEN[0] <= self._drift.losses.growth <= FALLEN[1]:
-            self._accuse(record, scene)
+            self._accuse(record, run_state)
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: RunState) -> None:
-        differ = scene.course.replicas_differ
+    def _accuse(self, record: StepRecord, run_state: RunState) -> None:
+        differ = run_state.comparable.replicas_differ
         spread, loss = self._drift.spreads.growth, self._drift.losses.growth
         self.report(
             record.step,
-            scene,
+            run_state,
             why=(
                 f"in {SPAN} steps the mean loss fell to {100 * loss:.3g} % while the losses of the "
                 f"workers moved to {spread:.3g} times their distance"

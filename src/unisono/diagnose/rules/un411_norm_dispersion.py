@@ -38,20 +38,20 @@ class NormDispersion(Statistical):
     def forget(self) -> None:
         self._jump = Jump()
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         if record.grad_norm_cv is None or len(record.norm_W) < 2:
             return
         if self._jump.add(record.grad_norm_cv):
             if self._jump.due:
-                self._accuse(record, scene)
+                self._accuse(record, run_state)
         elif self._jump.ready:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: RunState) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState) -> None:
         now, before = self._jump.now, self._jump.before
         self.report(
             record.step,
-            scene,
+            run_state,
             why=(
                 f"the standard deviation of the workers' gradient norms is {100 * now:.3g} % of their mean, for "
                 f"{IN_A_ROW} readings or more; it was {100 * before:.3g} % in the {PAST} readings before"

@@ -66,38 +66,38 @@ class OutlierWorker(Statistical):
     def suspicious(self) -> bool:
         return self._gradients.suspicious
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
-        course = scene.course
-        if course.unequal or course.turmoil or not new_batches(record):
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
+        comparable = run_state.comparable
+        if comparable.unequal or comparable.turmoil or not new_batches(record):
             return
-        if not self._gradients.hear(record, course.log_loss_W):
+        if not self._gradients.hear(record, comparable.log_loss_W):
             return
         self._readings += 1
         was_alarmed, self._alarmed = self._alarmed, self._gradients.alarmed
         if self._gradients.ready and not (self._alarmed and was_alarmed and self._readings % EVERY):
-            self._judge(record, scene)
+            self._judge(record, run_state)
 
-    def _judge(self, record: StepRecord, scene: RunState) -> None:
+    def _judge(self, record: StepRecord, run_state: RunState) -> None:
         apart = self._gradients.apart() if self._alarmed else None
         if apart is None:
             self.passed(record.step)
         elif not any(self._gradients.loss_is_off(worker, apart.since) for worker in apart.workers):
-            self._accuse(record, scene, apart)
+            self._accuse(record, run_state, apart)
 
-    def _accuse(self, record: StepRecord, scene: RunState, apart: Apart) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState, apart: Apart) -> None:
         pair, known = len(record.norm_W) == 2, self._gradients.losses_known
         place = self._gradients.place(apart)
         certain = known and batches_known(record) and not pair and not _at_inputs(place)
         certain = certain and self._gradients.is_confirmed(apart)
         evidence = self._gradients.numbers(apart.workers[0])
         if place is not None:
-            evidence["where"] = place.told(scene)
+            evidence["where"] = place.told(run_state)
         if pair:
-            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+            evidence["undecidable"] = f"between {spoken(run_state.ranks((0, 1)))}"
         self.report(
             record.step,
-            scene,
-            why=self._between_two(scene, apart) if pair else self._why(scene, apart, place),
+            run_state,
+            why=self._between_two(run_state, apart) if pair else self._why(run_state, apart, place),
             causes=_causes(apart.sign, place, known),
             workers=() if pair else apart.workers,
             severity="critical" if certain and self._is_large(apart) else "warning",
@@ -115,21 +115,21 @@ class OutlierWorker(Statistical):
         level = self._level(apart)
         return abs(level) > LARGE_NORM if apart.sign == "norm" else -level > LARGE_COSINE
 
-    def _why(self, scene: RunState, apart: Apart, place: Place | None) -> str:
+    def _why(self, run_state: RunState, apart: Apart, place: Place | None) -> str:
         loss = ", while its loss is like theirs" if self._gradients.losses_known else ""
-        where = f"; it differs {place.told(scene)}" if place is not None else ""
-        ranks, level = spoken(scene.ranks(apart.workers)), self._level(apart)
+        where = f"; it differs {place.told(run_state)}" if place is not None else ""
+        ranks, level = spoken(run_state.ranks(apart.workers)), self._level(apart)
         if apart.sign == "opposed":
             return f"{ranks}'s direction points against the others'{loss}"
         if apart.sign == "cosine":
             return f"{ranks}'s direction agrees less with the others' (cosine {level:+.2f}){loss}"
         return f"{ranks}'s gradient norm is usually {math.exp(level):.3g} times that of the others{loss}{where}"
 
-    def _between_two(self, scene: RunState, apart: Apart) -> str:
+    def _between_two(self, run_state: RunState, apart: Apart) -> str:
         ratio = math.exp(self._level(apart))
         return (
             f"one gradient norm is usually {ratio:.3g} times the other; undecidable between "
-            f"{spoken(scene.ranks((0, 1)))} which is wrong"
+            f"{spoken(run_state.ranks((0, 1)))} which is wrong"
         )
 
 

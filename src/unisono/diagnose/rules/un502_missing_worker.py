@@ -44,10 +44,10 @@ class MissingWorker(Rule):
         self._missing: set[int] = set()
         self._since = 0.0
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._missing.clear()
 
-    def on_note(self, record: NoteRecord, scene: RunState) -> None:
+    def on_note(self, record: NoteRecord, run_state: RunState) -> None:
         ranks = {rank for rank in record.ranks if rank is not None}
         if record.about == "returned":
             self._missing -= ranks or self._missing
@@ -60,12 +60,12 @@ class MissingWorker(Rule):
         self._missing |= ranks
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"nothing has been heard of {spoken(sorted(self._missing))} since step {record.step}",
             causes={"process-died": 0.6, "worker-hangs": 0.5, "host-lost": 0.3},
             ranks=sorted(ranks),
         )
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if not self._missing:
             self.passed(record.step)

@@ -53,7 +53,7 @@ class SlowWorker(Statistical):
         self._slowest: deque[Slowest | None] = deque(maxlen=STEPS)
         self._steps = 0
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         time_W = record.compute_W
         if len(time_W) < 2 or None in time_W:
             return
@@ -64,17 +64,17 @@ class SlowWorker(Statistical):
         count = Counter(slowest[0] for slowest in self._slowest if slowest is not None)
         worker, times = count.most_common(1)[0] if count else (0, 0)
         if times >= MOST * STEPS:
-            self._accuse(record, scene, worker)
+            self._accuse(record, run_state, worker)
         else:
             self.passed(record.step)
 
-    def _accuse(self, record: StepRecord, scene: RunState, worker: int) -> None:
+    def _accuse(self, record: StepRecord, run_state: RunState, worker: int) -> None:
         entries = [entry for entry in self._slowest if entry is not None and entry[0] == worker]
         ratio, seconds = median([entry[1] for entry in entries]), median([entry[2] for entry in entries])
-        rank = scene.ranks((worker,))[0]
+        rank = run_state.ranks((worker,))[0]
         self.report(
             record.step,
-            scene,
+            run_state,
             why=(
                 f"{spoken((rank,))} needed {ratio:.3g} times as long as the others ({1000 * seconds:.3g} ms more a "
                 f"step) in {len(entries)} of the last {STEPS} steps"

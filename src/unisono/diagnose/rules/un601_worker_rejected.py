@@ -72,10 +72,10 @@ class WorkerRejected(Rule):
         self._steps = self._workers = 0
         self._left_out, self._skipped, self._opposed = Marks(WINDOW), Marks(WINDOW), Marks(WINDOW)
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self._forget()
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         if record.kept_workers is None:
             return
         self._steps += 1
@@ -83,9 +83,9 @@ class WorkerRejected(Rule):
         if self._steps < LEAST or self._steps % EVERY:
             return
         found = (
-            self._look_at_workers(record, scene),
-            self._look_at_skips(record, scene),
-            self._look_at_all(record, scene),
+            self._look_at_workers(record, run_state),
+            self._look_at_skips(record, run_state),
+            self._look_at_all(record, run_state),
         )
         if not any(found):
             self.passed(record.step)
@@ -101,7 +101,7 @@ class WorkerRejected(Rule):
         if len(distances) > 1:
             self._opposed.add(record.step, ("opposed",) if min(distances) > OPPOSED else ())
 
-    def _look_at_workers(self, record: StepRecord, scene: RunState) -> bool:
+    def _look_at_workers(self, record: StepRecord, run_state: RunState) -> bool:
         share_W = [self._left_out.share(worker) for worker in range(self._workers)]
         if len(self._left_out) < LEAST or len(share_W) < FEWEST_WORKERS:
             return False
@@ -111,10 +111,10 @@ class WorkerRejected(Rule):
         if not rejected:
             return False
         rate, steps = min(share_W[worker] for worker in rejected), len(self._left_out)
-        named = f"{spoken(scene.ranks(rejected))} {'has' if len(rejected) == 1 else 'have each'} been rejected in"
+        named = f"{spoken(run_state.ranks(rejected))} {'has' if len(rejected) == 1 else 'have each'} been rejected in"
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"{named} {'at least ' * (len(rejected) > 1)}{100 * rate:.0f} % of {steps} steps, "
             f"the others usually in {100 * usual:.0f} %",
             causes={"data-conflicts": 0.6, "faulty-worker": 0.5},
@@ -125,7 +125,7 @@ class WorkerRejected(Rule):
         )
         return True
 
-    def _look_at_skips(self, record: StepRecord, scene: RunState) -> bool:
+    def _look_at_skips(self, record: StepRecord, run_state: RunState) -> bool:
         skipped, steps = self._skipped.count("skipped"), len(self._skipped)
         if skipped <= MOST * steps:
             return False
@@ -134,7 +134,7 @@ class WorkerRejected(Rule):
         reason = "their gradients were not finite" if by_nan else "the workers did not agree"
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"steering skipped {skipped} of {steps} steps, most of those since step {since}: {reason}",
             causes={"gradients-not-finite": 0.9} if by_nan else {"distance-too-strict": 0.7, "small-batches": 0.6},
             evidence={"skipped": skipped, "of_steps": steps, "skipped_not_finite": broken},
@@ -143,13 +143,13 @@ class WorkerRejected(Rule):
         )
         return True
 
-    def _look_at_all(self, record: StepRecord, scene: RunState) -> bool:
+    def _look_at_all(self, record: StepRecord, run_state: RunState) -> bool:
         share, steps = self._opposed.share("opposed"), len(self._opposed)
         if steps < FEWEST_DISTANCES or share <= MOST:
             return False
         self.report(
             record.step,
-            scene,
+            run_state,
             why=f"all workers were further than {OPPOSED} from the others in {100 * share:.0f} % of {steps} steps: "
             "their gradients cancel each other",
             causes={"nothing-left-in-common": 0.6, "data-conflicts": 0.4},

@@ -24,13 +24,13 @@ class GuardActed(Rule):
         "guarded-step": ("if it acts often, its reasons and the other findings tell where to look for the fault",)
     }
 
-    def on_decision(self, record: DecisionRecord, scene: RunState) -> None:
-        last = "the last time " if scene.deeds.decided > 1 else ""
+    def on_decision(self, record: DecisionRecord, run_state: RunState) -> None:
+        last = "the last time " if run_state.decision_counts.decided > 1 else ""
         self.report(
             record.step,
-            scene,
-            why=f"the guard {scene.deeds.words()}, {last}because {record.reason}",
+            run_state,
+            why=f"the guard {run_state.decision_counts.words()}, {last}because {record.reason}",
             causes={},
             ranks=ranks_of(record),
-            evidence=scene.deeds.counts(),
+            evidence=run_state.decision_counts.counts(),
         )

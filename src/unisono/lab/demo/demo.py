@@ -61,7 +61,7 @@ def outcome(steps: Sequence[StepRecord], checkup: Checkup) -> str:
     """How a training ended, in a sentence."""
     lost_since = first_of_the_broken_end(steps)
     last = [record.loss_mean for record in steps[-LAST_STEPS:] if record.loss_mean is not None]
-    acted = f"; the guard {checkup.deeds.words()}" if checkup.deeds.decided else ""
+    acted = f"; the guard {checkup.decision_counts.words()}" if checkup.decision_counts.decided else ""
     if lost_since is not None:
         return f"lost, no finite loss from step {lost_since:,} on{acted}"
     if not last:
@@ -81,7 +81,7 @@ def first_of_the_broken_end(steps: Sequence[StepRecord]) -> int | None:
 
 
 def _was_halted(run: Path) -> bool:
-    return any("halt" in actions_of(record) for record in examine(run).deeds.newest)
+    return any("halt" in actions_of(record) for record in examine(run).decision_counts.newest)
 
 
 def _pages(runs: list[Path]) -> str:

@@ -98,14 +98,14 @@ def look_back(path: str, question: Question) -> WhatIfAnswer:
         if isinstance(record, StepRecord):
             readings.see(record)
 
-    cover = look_through(path, see)
+    overview = look_through(path, see)
     readings.check()
-    ranks = diagnosis.scene.ranks(range(readings.workers))
+    ranks = diagnosis.run_state.ranks(range(readings.workers))
     rows = replay(readings.kept, question)
     by_strictness = sorted(rows, key=lambda row: question.strictest_first().index(row.value))
     grave = [one for one in diagnosis.findings() if one.at_least("warning") and _names_a_minority(one, ranks)]
     return WhatIfAnswer(
-        run=cover.run,
+        run=overview.run,
         path=path,
         question=question,
         workers=readings.workers,

@@ -33,7 +33,7 @@ class EvidenceCollector(Listener):
     def __init__(
         self,
         wrapper: Wrapper,
-        auditor: WeightPrints,
+        weight_prints: WeightPrints,
         device: torch.device,
         plan: ListeningPlan,
         complain: Callable[[str], None],
@@ -46,9 +46,9 @@ class EvidenceCollector(Listener):
         self._forwards = self._forwards_before = 0
         """Forward passes of the wrapped model with gradients, unless it is compiled; and before this step."""
 
-        self._wrapper, self._auditor, self._device, self._plan, self._complain = (
+        self._wrapper, self._weight_prints, self._device, self._plan, self._complain = (
             wrapper,
-            auditor,
+            weight_prints,
             device,
             plan,
             complain,
@@ -70,7 +70,7 @@ class EvidenceCollector(Listener):
 
         self._began = self._asked_for_averager = self._averaged = False
         self._passes = self._updates = 0
-        self._statement = RawEvidence()
+        self._raw_evidence = RawEvidence()
 
     def capturing(self) -> bool:
         return self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
@@ -83,9 +83,9 @@ class EvidenceCollector(Listener):
         self._step = step
         self._forwards_before = self._forwards
         self._due = self._plan.hears(step)
-        part, parts = self._plan.audit(step, self._auditor.parts) if self._due else (0, 0)
+        part, parts = self._plan.audit(step, self._weight_prints.parts) if self._due else (0, 0)
         self._audited = self._due and not self._averaged and self._wrapper.promises_equality()
-        self._statement = RawEvidence(part=part, parts=parts if self._audited else 0)
+        self._raw_evidence = RawEvidence(part=part, parts=parts if self._audited else 0)
         self._look_around = self._due and (parts == 1 or self._plan.reading(step) % PARTS == 0)
         self._optimizer, self._counted = None, False
 
@@ -93,9 +93,9 @@ class EvidenceCollector(Listener):
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
         if not self._began:
             self._began = True
-            self._statement.initial = self._auditor.all_weights()
+            self._raw_evidence.initial = self._weight_prints.all_weights()
         if self._look_at_start and self._audited:
-            self._statement.start = self._auditor.all_weights()
+            self._raw_evidence.start = self._weight_prints.all_weights()
         self._look_at_start = False
 
     @never_raise
@@ -125,8 +125,8 @@ class EvidenceCollector(Listener):
 
     def _compare_streams(self, where: str) -> None:
         before, self._before = self._before, None
-        if before is not None and where not in self._statement.streams:
-            self._statement.streams[where] = before, snapshot(self._device)
+        if before is not None and where not in self._raw_evidence.streams:
+            self._raw_evidence.streams[where] = before, snapshot(self._device)
 
     @never_raise_untimed
     def backward_counted(self, synced: bool) -> None:
@@ -135,7 +135,9 @@ class EvidenceCollector(Listener):
         self._batches.backward_ended()
         self._passes += synced
         if self._audited and synced:
-            self._statement.reduced = self._auditor.gradients(self._statement.part, self._statement.parts)
+            self._raw_evidence.reduced = self._weight_prints.gradients(
+                self._raw_evidence.part, self._raw_evidence.parts
+            )
 
     @never_raise
     def optimizer_begins(self, parameters: list[Tensor], optimizer: Any) -> None:
@@ -143,25 +145,25 @@ class EvidenceCollector(Listener):
         first = self._counted and self._optimizer is None
         if not self._optimised.owns(parameters, optimizer) or not first:
             return
-        self._optimizer, statement = optimizer, self._statement
+        self._optimizer, raw_evidence = optimizer, self._raw_evidence
         self._updates += 1
-        statement.lr = learning_rate(optimizer)
+        raw_evidence.lr = learning_rate(optimizer)
         if self._due:
-            statement.settings = hash_of(numbers_of(optimizer))
+            raw_evidence.settings = hash_of(numbers_of(optimizer))
         if self._audited:
-            statement.used = self._auditor.gradients(statement.part, statement.parts)
+            raw_evidence.used = self._weight_prints.gradients(raw_evidence.part, raw_evidence.parts)
         if self._optimised.is_new(optimizer):
-            statement.facts["optimizer"] = describe(optimizer)
+            raw_evidence.facts["optimizer"] = describe(optimizer)
 
-    def statement(self, backwards: int, syncs: int) -> RawEvidence:
+    def raw_evidence(self, backwards: int, syncs: int) -> RawEvidence:
         """Of the step that ends now."""
-        statement = self._statement
-        statement.backwards, statement.syncs = backwards, syncs
+        raw_evidence = self._raw_evidence
+        raw_evidence.backwards, raw_evidence.syncs = backwards, syncs
         if not self._wrapper.joins():
-            statement.passes, statement.updates = self._passes, self._updates
+            raw_evidence.passes, raw_evidence.updates = self._passes, self._updates
         self._look_at_start = syncs == 0
-        self._complete(statement)
-        return statement
+        self._complete(raw_evidence)
+        return raw_evidence
 
     def past_the_wrapper(self) -> bool:
         """No forward pass of the wrapped model has led to the backward passes of this step."""
@@ -173,39 +175,39 @@ class EvidenceCollector(Listener):
         self._batches.take()
 
     @never_raise_untimed
-    def _complete(self, statement: RawEvidence) -> None:
-        statement.batches, statement.evaluated = self._batches.take()
-        self._optimised.look(statement.facts)
+    def _complete(self, raw_evidence: RawEvidence) -> None:
+        raw_evidence.batches, raw_evidence.evaluated = self._batches.take()
+        self._optimised.look(raw_evidence.facts)
         loader, self._loader = self._loader, None
         if loader is not None and not self._batches.knows_a_loader:
-            statement.facts["loader"] = sampler_facts(loader)
-        if statement.syncs == 0 and not self._asked_for_averager:
+            raw_evidence.facts["loader"] = sampler_facts(loader)
+        if raw_evidence.syncs == 0 and not self._asked_for_averager:
             self._asked_for_averager = True
             self._averaged = averager_alive()
-            statement.facts["model"] = self._describe() | {"averager": "yes" if self._averaged else "no"}
+            raw_evidence.facts["model"] = self._describe() | {"averager": "yes" if self._averaged else "no"}
         if self._averaged:
-            statement.parts = 0
+            raw_evidence.parts = 0
         elif self._audited:
-            self._take_prints(statement)
+            self._take_prints(raw_evidence)
         if self._plan.detail(self._step):
-            statement.projections = self._auditor.projections()
+            raw_evidence.projections = self._weight_prints.projections()
 
-    def _take_prints(self, statement: RawEvidence) -> None:
-        part, parts = statement.part, statement.parts
-        statement.weights, statement.weight_square = self._auditor.weights(part, parts)
+    def _take_prints(self, raw_evidence: RawEvidence) -> None:
+        part, parts = raw_evidence.part, raw_evidence.parts
+        raw_evidence.weights, raw_evidence.weight_square = self._weight_prints.weights(part, parts)
         if self._optimizer is not None:
-            statement.state = self._auditor.state(self._optimizer, part, parts)
+            raw_evidence.state = self._weight_prints.state(self._optimizer, part, parts)
         buffers = self._wrapper.unshared_buffers() if self._look_around else []
         if buffers:
-            statement.buffers = fingerprint(buffers)
+            raw_evidence.buffers = fingerprint(buffers)
 
     def close(self) -> None:
         self.closed = True
-        self._auditor.release()
+        self._weight_prints.release()
         self._optimised.release()
         self._optimizer = None
         self._batches = BatchTracker()
-        self._statement = RawEvidence()
+        self._raw_evidence = RawEvidence()
 
 
 def averager_alive() -> bool:

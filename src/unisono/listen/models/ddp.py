@@ -76,7 +76,7 @@ class DDPWrapper:
         self._joined = self._joined or (not self.is_gone() and self._joining())
         return self._joined
 
-    def fate_of_gradients(self) -> GradientLifetime:
+    def lifetime_of_gradients(self) -> GradientLifetime:
         model = self._weak_model()
         if model is None:
             return GradientLifetime.STAY

@@ -22,7 +22,7 @@ class Wrapper(Protocol):
     def will_sync(self) -> bool:
         """Whether the backward pass that begins now ends in an all-reduce."""
 
-    def fate_of_gradients(self) -> GradientLifetime:
+    def lifetime_of_gradients(self) -> GradientLifetime:
         """What becomes of this worker's own gradients before the backward pass that begins now is over."""
 
     def plain_mean(self) -> bool:
@@ -72,7 +72,7 @@ class PlainModule:
     def will_sync(self) -> bool:
         return True
 
-    def fate_of_gradients(self) -> GradientLifetime:
+    def lifetime_of_gradients(self) -> GradientLifetime:
         return GradientLifetime.STAY
 
     def plain_mean(self) -> bool:

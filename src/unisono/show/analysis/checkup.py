@@ -27,7 +27,7 @@ class Checkup:
     muted: dict[str, int]
     differences: tuple[Difference, ...]
     unreadable_lines: int = 0
-    deeds: DecisionCounts = field(default_factory=DecisionCounts)
+    decision_counts: DecisionCounts = field(default_factory=DecisionCounts)
     """What the guard did."""
 
     further_models: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Checkup:
     @property
     def verdict_text(self) -> str:
         grave = _counted([severity for severity in self.severities("open") if severity != "info"])
-        stopped = self.deeds.stopped_at
+        stopped = self.decision_counts.stopped_at
         if stopped is not None:
             return f"stopped by the guard at step {stopped:,}: {grave or self._extent()}"
         if grave:
@@ -76,7 +76,7 @@ class Checkup:
             "findings": [strict(finding.as_dict()) for finding in self.findings],
             "checks": self.checks,
             "muted": self.muted,
-            "actions": [strict(action_as_dict(one)) for one in self.deeds.newest],
+            "actions": [strict(action_as_dict(one)) for one in self.decision_counts.newest],
             "unreadable_lines": self.unreadable_lines,
             "further_models": list(self.further_models),
         }
@@ -102,22 +102,22 @@ def examine(path: str | PathLike[str], ignore: tuple[str, ...] = (), after: int 
     return conclude(diagnosis, look_through(path, diagnosis.see, after), further_models(path))
 
 
-def conclude(diagnosis: Diagnosis, cover: RunOverview, models: tuple[str, ...] = ()) -> Checkup:
+def conclude(diagnosis: Diagnosis, overview: RunOverview, models: tuple[str, ...] = ()) -> Checkup:
     """Of a diagnosis that has seen the run so far.
 
     :param models: Folders with runs of their own.
     """
     return Checkup(
-        run=cover.run,
-        steps=diagnosis.scene.steps,
-        workers=diagnosis.scene.world,
+        run=overview.run,
+        steps=diagnosis.run_state.steps,
+        workers=diagnosis.run_state.world,
         last_healthy_step=diagnosis.last_healthy_step(),
         findings=tuple(diagnosis.findings()),
         checks=diagnosis.checks(),
         muted=diagnosis.muted(),
-        differences=differences(diagnosis.scene),
-        deeds=diagnosis.scene.deeds,
-        unreadable_lines=cover.unreadable_lines,
+        differences=differences(diagnosis.run_state),
+        decision_counts=diagnosis.run_state.decision_counts,
+        unreadable_lines=overview.unreadable_lines,
         further_models=models,
     )
 

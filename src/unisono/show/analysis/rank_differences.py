@@ -19,14 +19,14 @@ class Difference:
     """Each value with the ranks that hold it, the most frequent first."""
 
 
-def differences(scene: RunState) -> tuple[Difference, ...]:
+def differences(run_state: RunState) -> tuple[Difference, ...]:
     """The facts of the newest attempt that should be equal on all workers and are not."""
     found = []
     for topic in TOPICS:
-        facts = scene.facts(topic)
+        facts = run_state.facts(topic)
         for fact, values_W in (facts.differ if facts is not None else {}).items():
             if not _differs_by_design(fact, values_W):
-                found.append(Difference(topic, fact, _grouped(values_W, scene)))
+                found.append(Difference(topic, fact, _grouped(values_W, run_state)))
     return tuple(found)
 
 
@@ -47,9 +47,9 @@ def _differs_by_design(fact: str, values_W: Sequence[str | None]) -> bool:
     return fact == "sampler rank" and len(set(values_W)) == len(values_W) and None not in values_W
 
 
-def _grouped(values_W: Sequence[str | None], scene: RunState) -> tuple[tuple[str, str], ...]:
+def _grouped(values_W: Sequence[str | None], run_state: RunState) -> tuple[tuple[str, str], ...]:
     holders: dict[str, list[int]] = {}
     for worker, value in enumerate(values_W):
         holders.setdefault("-" if value is None else value, []).append(worker)
     ordered = sorted(holders.items(), key=lambda item: (-len(item[1]), item[1]))
-    return tuple((value, ranges(scene.ranks(workers))) for value, workers in ordered)
+    return tuple((value, ranges(run_state.ranks(workers))) for value, workers in ordered)

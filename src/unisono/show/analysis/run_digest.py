@@ -87,17 +87,17 @@ class RunDigest:
         if held != self._held:
             self._notice(held, getattr(record, "step", 0))
 
-    def conclude(self, cover: RunOverview, models: tuple[str, ...] = ()) -> Examined:
+    def conclude(self, overview: RunOverview, models: tuple[str, ...] = ()) -> Examined:
         return Examined(
-            checkup=conclude(self._diagnosis, cover, models),
-            started=cover.started,
+            checkup=conclude(self._diagnosis, overview, models),
+            started=overview.started,
             longest=self._longest,
             shown=self._shown,
             held=self._held,
             last_passed=self._diagnosis.last_passed(),
             curves=self._curves,
             times=self._times,
-            settings=settings_of(self._diagnosis.scene, cover),
+            settings=settings_of(self._diagnosis.run_state, overview),
         )
 
     def _notice(self, held: dict[str, str], step: int) -> None:

@@ -37,10 +37,10 @@ class Setting:
         return self.fact if self.topic == "run" else f"{self.topic}: {self.fact}"
 
 
-def settings_of(scene: RunState, cover: RunOverview) -> Settings:
+def settings_of(run_state: RunState, overview: RunOverview) -> Settings:
     """Those of the newest attempt."""
-    known = {"run": ({"script": cover.script} if cover.script else {}) | _attempt_facts(scene)}
-    return known | {topic: _told(facts, topic) for topic, facts in _records(scene)}
+    known = {"run": ({"script": overview.script} if overview.script else {}) | _attempt_facts(run_state)}
+    return known | {topic: _told(facts, topic) for topic, facts in _records(run_state)}
 
 
 def differing(first: Settings, second: Settings) -> tuple[Setting, ...]:
@@ -67,8 +67,8 @@ def cautions(first: Settings, second: Settings) -> list[str]:
     return told
 
 
-def _attempt_facts(scene: RunState) -> dict[str, str]:
-    attempt = scene.attempt
+def _attempt_facts(run_state: RunState) -> dict[str, str]:
+    attempt = run_state.attempt
     if attempt is None:
         return {}
     devices = sorted({worker.device.partition(":")[0] for worker in attempt.workers if worker.device})
@@ -86,12 +86,12 @@ def _attempt_facts(scene: RunState) -> dict[str, str]:
     return {fact: value for fact, value in known.items() if value}
 
 
-def _records(scene: RunState) -> Iterator[tuple[str, FactsRecord]]:
+def _records(run_state: RunState) -> Iterator[tuple[str, FactsRecord]]:
     """Each loader has its own facts; the newest ones may be those of an evaluation."""
-    loaders = {f"loader {number}" if number else "loader": scene.loader(number) for number in range(MOST_LOADERS)}
-    loaders["loader"] = loaders["loader"] or scene.facts("loader")
+    loaders = {f"loader {number}" if number else "loader": run_state.loader(number) for number in range(MOST_LOADERS)}
+    loaders["loader"] = loaders["loader"] or run_state.facts("loader")
     for topic in TOPICS:
-        for name, facts in loaders.items() if topic == "loader" else [(topic, scene.facts(topic))]:
+        for name, facts in loaders.items() if topic == "loader" else [(topic, run_state.facts(topic))]:
             if facts is not None:
                 yield name, facts
 

@@ -62,15 +62,15 @@ def static_files() -> dict[str, tuple[str, bytes]]:
 
 
 def _row(entry: Entry, now: float) -> str:
-    cover = entry.cover
-    status, state = condition(cover.ended, cover.modified, now)
+    header = entry.header
+    status, state = condition(header.ended, header.modified, now)
     return ROW.format(
         status=status,
         id=entry.id,
         name=escape(entry.name),
-        script=escape(plain(cover.script)),
-        started=_moment(cover.started),
-        step="" if cover.step is None else f"{cover.step:,}",
+        script=escape(plain(header.script)),
+        started=_moment(header.started),
+        step="" if header.step is None else f"{header.step:,}",
         state=escape(state),
     )
 

@@ -55,12 +55,12 @@ class Site:
 
     def __init__(
         self,
-        shelf: RunIndex,
+        run_index: RunIndex,
         followers: Followers,
         shell: Callable[[str, str], str],
         static: Mapping[str, tuple[str, bytes]],
     ) -> None:
-        self._shelf, self._followers, self._shell = shelf, followers, shell
+        self._run_index, self._followers, self._shell = run_index, followers, shell
         files = {**static, **files_of_the_list()}
         self._static = {f"/static/{name}": _packed(*file, may_keep=True) for name, file in files.items()}
 
@@ -72,16 +72,16 @@ class Site:
         if path == "/favicon.ico":  # every browser asks for it, and complains to the user if it is not there
             return HttpAnswer(HTTPStatus.NO_CONTENT)
         if path == "/":
-            only = self._shelf.only()
+            only = self._run_index.only()
             return self._list() if only is None else self._page(only)
         asked = RUN.fullmatch(path)
-        entry = self._shelf.find(asked[1]) if asked else None
+        entry = self._run_index.find(asked[1]) if asked else None
         if asked is None or entry is None:
             return refusal(HTTPStatus.NOT_FOUND)
         return self._state(entry, query) if asked[2] else self._page(entry)
 
     def _list(self) -> HttpAnswer:
-        return _packed(HTML, list_page(self._shelf.name, self._shelf.entries(), time.time()).encode())
+        return _packed(HTML, list_page(self._run_index.name, self._run_index.entries(), time.time()).encode())
 
     def _page(self, entry: Entry) -> HttpAnswer:
         return _packed(HTML, self._shell(entry.name, f"/run/{entry.id}/state").encode())

@@ -43,11 +43,11 @@ class RunHeaders:
         seen = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
         if path not in self._kept or self._kept[path][0] != seen:
             with opened(path) as file:
-                self._kept[path] = (seen, _cover(file, facts))
+                self._kept[path] = (seen, _run_header(file, facts))
         return self._kept[path][1]
 
 
-def _cover(file: int, facts: os.stat_result) -> RunHeader:
+def _run_header(file: int, facts: os.stat_result) -> RunHeader:
     header = _header(os.pread(file, FIRST_LINE, 0).partition(b"\n")[0])
     last = _last_lines(file, facts.st_size)
     steps = [line[2] for line in last if line[1] in (b"step", b"end") and line[2]]

@@ -33,7 +33,7 @@ class Entry:
     path: Path
     """Of its file."""
 
-    cover: RunHeader
+    header: RunHeader
 
 
 class RunIndex:
@@ -46,7 +46,7 @@ class RunIndex:
         is_folder = bool(os.fspath(place)) and os.path.isdir(place)
         self._place = Path(place).resolve() if is_folder else locate(place).resolve()
         self._lock = threading.Lock()
-        self._covers = RunHeaders()
+        self._run_headers = RunHeaders()
         self._by_id: dict[str, Entry] = {}
         self._entries: list[Entry] = []
         self._looked = float("-inf")
@@ -59,7 +59,7 @@ class RunIndex:
         """What was started last comes first."""
         with self._lock:
             if time.monotonic() - self._looked > FRESH_SECONDS:
-                self._entries = sorted(self._found(), key=lambda entry: (-entry.cover.started, entry.name))
+                self._entries = sorted(self._found(), key=lambda entry: (-entry.header.started, entry.name))
                 # What was found once stays known: somebody may be looking at a run that has been deleted since.
                 self._by_id |= {entry.id: entry for entry in self._entries}
                 self._looked = time.monotonic()
@@ -79,7 +79,7 @@ class RunIndex:
     def _found(self) -> Iterator[Entry]:
         for path in {Path(os.path.realpath(file)) for file in _run_files(self._place)}:
             with contextlib.suppress(OSError):
-                yield Entry(_id(path), self._name_of(path), path, self._covers.of(path))
+                yield Entry(_id(path), self._name_of(path), path, self._run_headers.of(path))
 
     def _name_of(self, path: Path) -> str:
         folder = path.parent if path.name == RUN_FILE else path

@@ -43,7 +43,7 @@ TIME_LINES: tuple[Chart, ...] = (
         "Workers kept",
         f"How many workers' gradients steering let into the update; none at a skipped step. {EXTREMES}",
         may_be_logarithmic=False,
-        until=lambda story: story.timeline.workers,
+        until=lambda page_model: page_model.timeline.workers,
     ),
     LineChart("seconds", "Time per step", f"In seconds. {BAND}", unit=" s"),
 )
@@ -130,7 +130,7 @@ NOISE: tuple[Chart, ...] = (
         "Effective workers",
         f"How many independent workers these are worth. {EXTREMES}",
         may_be_logarithmic=False,
-        until=lambda story: story.timeline.workers,
+        until=lambda page_model: page_model.timeline.workers,
     ),
     OutlookChart(),
 )

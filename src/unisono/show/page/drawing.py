@@ -24,21 +24,23 @@ _numbers = itertools.count(1)
 class Drawing:
     """Drawn once; `changes` then speaks of the same models by their ids."""
 
-    def __init__(self, story: PageModel) -> None:
-        self.look = look(story)
+    def __init__(self, page_model: PageModel) -> None:
+        self.look = look(page_model)
         self.structure = f"{next(_numbers)}-{self.look}"
         """Names these models and no others: what looks the same may have been drawn anew meanwhile."""
 
-        self._charts = charts_of(story)
-        self._steps = Range1d(*extent(story), name="steps")
-        self._sources = {name: ColumnDataSource(columns, name=name) for name, columns in self._columns(story).items()}
-        self._figures = {chart.name: chart.draw(story, self._sources, self._steps) for chart in self._charts}
+        self._charts = charts_of(page_model)
+        self._steps = Range1d(*extent(page_model), name="steps")
+        self._sources = {
+            name: ColumnDataSource(columns, name=name) for name, columns in self._columns(page_model).items()
+        }
+        self._figures = {chart.name: chart.draw(page_model, self._sources, self._steps) for chart in self._charts}
 
-    def whole(self, story: PageModel) -> dict[str, Any]:
+    def whole(self, page_model: PageModel) -> dict[str, Any]:
         """With what our own script has to know."""
-        return as_items(self._figures) | self.facts(story)
+        return as_items(self._figures) | self.facts(page_model)
 
-    def changes(self, story: PageModel) -> dict[str, Any]:
+    def changes(self, page_model: PageModel) -> dict[str, Any]:
         """The columns of all sources, as events for `apply_json_patch`."""
         events = [
             {
@@ -48,21 +50,21 @@ class Drawing:
                 "data": Serializer(deferred=False).encode(columns),
                 "cols": None,
             }
-            for name, columns in self._columns(story).items()
+            for name, columns in self._columns(page_model).items()
         ]
-        return {"events": events} | self.facts(story)
+        return {"events": events} | self.facts(page_model)
 
-    def facts(self, story: PageModel) -> dict[str, Any]:
-        snapshots = story.snapshots.all()
+    def facts(self, page_model: PageModel) -> dict[str, Any]:
+        snapshots = page_model.snapshots.all()
         return {
             "structure": self.structure,
-            "steps": list(extent(story)),
+            "steps": list(extent(page_model)),
             "readings": [snapshot.step for snapshot in snapshots],
-            "reading": chosen(story) if snapshots else 0,
+            "reading": chosen(page_model) if snapshots else 0,
         }
 
-    def _columns(self, story: PageModel) -> dict[str, dict[str, Any]]:
-        return {name: columns for chart in self._charts for name, columns in chart.data(story).items()}
+    def _columns(self, page_model: PageModel) -> dict[str, dict[str, Any]]:
+        return {name: columns for chart in self._charts for name, columns in chart.data(page_model).items()}
 
 
 def as_items(figures: Mapping[str, figure]) -> dict[str, Any]:
@@ -78,18 +80,18 @@ def as_items(figures: Mapping[str, figure]) -> dict[str, Any]:
     return drawn
 
 
-def charts_of(story: PageModel) -> list[Chart]:
-    return [chart for chart in ALL if chart.is_there(story)]
+def charts_of(page_model: PageModel) -> list[Chart]:
+    return [chart for chart in ALL if chart.is_there(page_model)]
 
 
-def look(story: PageModel) -> str:
+def look(page_model: PageModel) -> str:
     """Changes when the charts must be drawn anew."""
-    looks = [(chart.name, chart.look(story)) for chart in charts_of(story)]
-    return hashlib.sha256(repr((looks, story.ranks)).encode()).hexdigest()[:16]
+    looks = [(chart.name, chart.look(page_model)) for chart in charts_of(page_model)]
+    return hashlib.sha256(repr((looks, page_model.ranks)).encode()).hexdigest()[:16]
 
 
-def extent(story: PageModel) -> tuple[float, float]:
-    first = story.timeline.first_step or 0
+def extent(page_model: PageModel) -> tuple[float, float]:
+    first = page_model.timeline.first_step or 0
     # Of the step at which the guard stopped the job nothing else is known.
-    last = max([story.timeline.last_step, *(act.step for act in story.acts)])
+    last = max([page_model.timeline.last_step, *(act.step for act in page_model.acts)])
     return first - 0.5, max(last, first + 1) + 0.5

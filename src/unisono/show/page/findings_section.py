@@ -13,8 +13,8 @@ LIKELY, POSSIBLE = 0.5, 0.2
 USELESS = ("UN404", "UN501")
 
 
-def verdict(story: PageModel) -> Html:
-    checkup = story.checkup()
+def verdict(page_model: PageModel) -> Html:
+    checkup = page_model.checkup()
     leading = next((finding for finding in checkup.findings if finding.at_least("warning")), None)
     named = f"<p>{text(leading.title)}{_on(leading)}.</p>" if leading is not None else ""
     said = f'<p class="large">{text(sentence(checkup.verdict_text))}</p>'
@@ -22,21 +22,21 @@ def verdict(story: PageModel) -> Html:
     return f'<div class="verdict {"unknown" if nothing else text(checkup.verdict)}">{said}{named}</div>'
 
 
-def headlines(story: PageModel) -> Html:
+def headlines(page_model: PageModel) -> Html:
     cards = "".join(
         f'<div class="card"><p class="name">{text(name)}</p>'
         f'<p class="large">{text(value)}</p><p>{text(words)}</p></div>'
-        for name, value, words in (_effective(story), _lost(story), _steps(story), _cost(story))
+        for name, value, words in (_effective(page_model), _lost(page_model), _steps(page_model), _cost(page_model))
     )
     return f'<div class="cards">{cards}</div>'
 
 
-def findings(story: PageModel) -> Html:
-    checkup = story.checkup()
+def findings(page_model: PageModel) -> Html:
+    checkup = page_model.checkup()
     remarks = "".join(f"<p>{text(sentence(remark))}</p>" for remark in (*asides(checkup), *_unchecked(checkup)))
     if not checkup.findings:
         return f"<p>Nothing was found.</p>{remarks}"
-    return "".join(_finding(finding, story) for finding in checkup.findings) + remarks
+    return "".join(_finding(finding, page_model) for finding in checkup.findings) + remarks
 
 
 def _on(finding: Finding) -> Html:
@@ -55,8 +55,8 @@ def _unchecked(checkup: Checkup) -> list[str]:
     )
 
 
-def _finding(finding: Finding, story: PageModel) -> Html:
-    last = story.last_step_of(finding)
+def _finding(finding: Finding, page_model: PageModel) -> Html:
+    last = page_model.last_step_of(finding)
     jump = (
         f'<button type="button" class="jump" data-first="{finding.first_step}" data-last="{last}">'
         f'Show in the charts<span class="hidden"> {text(finding.code)}</span></button>'
@@ -96,37 +96,37 @@ def _number(value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
 
 
-def _effective(story: PageModel) -> tuple[str, str, str]:
-    name, workers = "Effective workers", story.timeline.workers
-    copied = any(one.code == "UN101" and one.state == "open" for one in story.checkup().findings)
-    if copied and story.times.copies < workers:
-        words = f"{count(story.times.copies, 'worker')} repeated another's batch"
-        return name, f"{workers - story.times.copies} of {workers}", words
-    astray = _astray(story)
+def _effective(page_model: PageModel) -> tuple[str, str, str]:
+    name, workers = "Effective workers", page_model.timeline.workers
+    copied = any(one.code == "UN101" and one.state == "open" for one in page_model.checkup().findings)
+    if copied and page_model.times.copies < workers:
+        words = f"{count(page_model.times.copies, 'worker')} repeated another's batch"
+        return name, f"{workers - page_model.times.copies} of {workers}", words
+    astray = _astray(page_model)
     if astray:
         return (
             name,
             f"at most {workers - len(astray.ranks)} of {workers}",
             f"{spoken_ranks(astray)} does not help ({astray.code})",
         )
-    line = story.timeline.line("effective_workers")
+    line = page_model.timeline.line("effective_workers")
     if line.is_empty:
         return name, "-", "no gradients of two or more workers were heard"
-    found = story.outlook()
+    found = page_model.outlook()
     worth = float(line.finite().mean_T[-1]) if found is None else found.effective_workers(workers).value
     words = f"a step of all is worth {worth:.2g} steps of one worker alone"
-    doubtful = story.checkup().verdict == "critical"
+    doubtful = page_model.checkup().verdict == "critical"
     return name, f"{worth:.2g} of {workers}", words + "; measured with a fault in the run" * doubtful
 
 
-def _astray(story: PageModel) -> Finding | None:
+def _astray(page_model: PageModel) -> Finding | None:
     """A finding that names workers whose gradients are of no use."""
-    found = (one for one in story.checkup().findings if one.code in USELESS and one.state == "open" and one.ranks)
+    found = (one for one in page_model.checkup().findings if one.code in USELESS and one.state == "open" and one.ranks)
     return next((one for one in found if one.severity == "critical"), None)
 
 
-def _lost(story: PageModel) -> tuple[str, str, str]:
-    losses = story.losses()
+def _lost(page_model: PageModel) -> tuple[str, str, str]:
+    losses = page_model.losses()
     if not losses:
         return "Lost to a fault", "nothing", "as far as anything was found"
     worst = max(losses, key=lambda loss: (loss.worker_seconds or 0.0) * (1.0 if loss.share is None else loss.share))
@@ -138,13 +138,13 @@ def _lost(story: PageModel) -> tuple[str, str, str]:
     return "Lost to a fault", f"{up_to}{spoken_time(lost)}", since
 
 
-def _steps(story: PageModel) -> tuple[str, str, str]:
-    checkup = story.checkup()
-    words = f"of {count(checkup.workers, 'worker')}; gradients heard at {story.heard:,} of them"
+def _steps(page_model: PageModel) -> tuple[str, str, str]:
+    checkup = page_model.checkup()
+    words = f"of {count(checkup.workers, 'worker')}; gradients heard at {page_model.heard:,} of them"
     return "Steps recorded", f"{checkup.steps:,}", words
 
 
-def _cost(story: PageModel) -> tuple[str, str, str]:
-    cost = story.listening_cost
+def _cost(page_model: PageModel) -> tuple[str, str, str]:
+    cost = page_model.listening_cost
     value = "-" if cost is None else f"{100 * cost:.2g} %"
     return "Cost of listening", value, "of the training thread's time, on the slowest worker"

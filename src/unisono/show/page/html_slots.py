@@ -12,7 +12,7 @@ from unisono.show.page.run_section import actions, facts, scaling
 SECTIONS = {"time-lines": TIME_LINES, "rank-maps": RANK_MAPS, "pairs": PAIRS, "layers": LAYERS, "noise": NOISE}
 
 
-def words(story: PageModel) -> dict[str, Html]:
+def words(page_model: PageModel) -> dict[str, Html]:
     """By the id of the element that they fill."""
     parts = {
         "verdict": verdict,
@@ -22,40 +22,40 @@ def words(story: PageModel) -> dict[str, Html]:
         "actions": actions,
         "facts": facts,
     }
-    return {f"slot-{name}": part(story) for name, part in parts.items()}
+    return {f"slot-{name}": part(page_model) for name, part in parts.items()}
 
 
-def frames(story: PageModel) -> dict[str, Html]:
+def frames(page_model: PageModel) -> dict[str, Html]:
     """The figures of each section, still without their charts."""
     return {
-        f"slot-{name}": "".join(_frame(chart, story) for chart in charts if chart.is_there(story))
+        f"slot-{name}": "".join(_frame(chart, page_model) for chart in charts if chart.is_there(page_model))
         for name, charts in SECTIONS.items()
     }
 
 
-def captions(story: PageModel) -> dict[str, Html]:
-    shown = [chart for charts in SECTIONS.values() for chart in charts if chart.is_there(story)]
-    return {f"caption-{chart.name}": _caption(chart, story) for chart in shown}
+def captions(page_model: PageModel) -> dict[str, Html]:
+    shown = [chart for charts in SECTIONS.values() for chart in charts if chart.is_there(page_model)]
+    return {f"caption-{chart.name}": _caption(chart, page_model) for chart in shown}
 
 
-def _frame(chart: Chart, story: PageModel) -> Html:
+def _frame(chart: Chart, page_model: PageModel) -> Html:
     label = text(f"{chart.role}: {chart.heading}. Described below it.")
     return (
-        f'<figure id="figure-{chart.name}"><h3>{text(chart.heading)}</h3>{_key(chart, story)}'
+        f'<figure id="figure-{chart.name}"><h3>{text(chart.heading)}</h3>{_key(chart, page_model)}'
         f'<div class="chart" id="chart-{chart.name}" role="img" aria-label="{label}"></div>'
-        f'<figcaption id="caption-{chart.name}">{_caption(chart, story)}</figcaption></figure>'
+        f'<figcaption id="caption-{chart.name}">{_caption(chart, page_model)}</figcaption></figure>'
     )
 
 
-def _caption(chart: Chart, story: PageModel) -> Html:
-    rows = chart.table(story)
+def _caption(chart: Chart, page_model: PageModel) -> Html:
+    rows = chart.table(page_model)
     numbers = details(rows.title, table(rows.head, rows.rows, chart.heading)) if rows is not None else ""
-    return f"<p>{text(chart.caption(story))}</p>{numbers}"
+    return f"<p>{text(chart.caption(page_model))}</p>{numbers}"
 
 
-def _key(chart: Chart, story: PageModel) -> Html:
+def _key(chart: Chart, page_model: PageModel) -> Html:
     """The colours; not of use to those who cannot see the chart."""
-    key = chart.key(story)
+    key = chart.key(page_model)
     if key is None:
         return ""
     colours = '<i class="less"></i>' if key.less_is_orange else '<i class="more"></i>'

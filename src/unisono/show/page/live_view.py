@@ -17,11 +17,11 @@ class LiveView:
     """One per run."""
 
     def __init__(self) -> None:
-        self._story = PageModel()
+        self._page_model = PageModel()
         self._drawing: Drawing | None = None
 
     def see(self, record: Record) -> None:
-        self._story.see(record)
+        self._page_model.see(record)
 
     def state(self, have: str) -> dict[str, Any]:
         """
@@ -29,16 +29,16 @@ class LiveView:
 
         :param have: The structure of the charts that the browser shows; empty at first.
         """
-        story = self._story
-        if self._drawing is None or self._drawing.look != look(story):
-            self._drawing = Drawing(story)
-        slots = words(story)
+        page_model = self._page_model
+        if self._drawing is None or self._drawing.look != look(page_model):
+            self._drawing = Drawing(page_model)
+        slots = words(page_model)
         if have == self._drawing.structure:
-            return self._answer(slots | captions(story), self._drawing.changes(story))
-        return self._answer(slots | frames(story), self._drawing.whole(story))
+            return self._answer(slots | captions(page_model), self._drawing.changes(page_model))
+        return self._answer(slots | frames(page_model), self._drawing.whole(page_model))
 
     def _answer(self, slots: dict[str, Html], drawn: dict[str, Any]) -> dict[str, Any]:
-        return {"title": title_of(self._story), "slots": slots, "drawn": drawn}
+        return {"title": title_of(self._page_model), "slots": slots, "drawn": drawn}
 
 
 def shell(title: str, state_url: str) -> Html:

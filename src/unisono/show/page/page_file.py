@@ -16,16 +16,16 @@ from unisono.show.page.page_shell import filled, self_contained
 def write_report(run: str | PathLike[str], target: str | PathLike[str]) -> PageModel:
     """Reads a run and puts its page in place, whole or not at all. Raises `UserError` where that is not possible."""
     output_beside(locate(run), target)  # before the work, so that a wrong name is told at once
-    story = read_page_model(run)
+    page_model = read_page_model(run)
     with whole_file(target) as temporary:
-        temporary.write_text(render(story), "utf-8")
-    return story
+        temporary.write_text(render(page_model), "utf-8")
+    return page_model
 
 
-def render(story: PageModel) -> Html:
-    content = filled("run.html", words(story) | frames(story))
-    return self_contained(title_of(story), content, Drawing(story).whole(story))
+def render(page_model: PageModel) -> Html:
+    content = filled("run.html", words(page_model) | frames(page_model))
+    return self_contained(title_of(page_model), content, Drawing(page_model).whole(page_model))
 
 
-def title_of(story: PageModel) -> str:
-    return story.checkup().run or "a run"
+def title_of(page_model: PageModel) -> str:
+    return page_model.checkup().run or "a run"

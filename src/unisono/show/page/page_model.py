@@ -24,7 +24,7 @@ class PageModel:
         self.readings, self.times = NoiseReadings(), Timesheet()
         self.timeline, self.snapshots = Timeline(), MatrixSnapshots()
         self.run: RunRecord | None = None
-        self.cover = RunOverview("", "", None, 0)
+        self.overview = RunOverview("", "", None, 0)
         self.attempt: AttemptRecord | None = None
         self.attempts = 0
         self.acts: list[DecisionRecord] = []
@@ -56,7 +56,7 @@ class PageModel:
             self.skipped, self.skipped_by_guard, self.steering = 0, 0, SteeringSummary()
         elif isinstance(record, RunRecord):
             self.run = self.run or record
-            self.cover = RunOverview(self.run.run, self.run.script, self.run.time, 0)
+            self.overview = RunOverview(self.run.run, self.run.script, self.run.time, 0)
         elif isinstance(record, EndRecord):
             self.end = record
         elif isinstance(record, DecisionRecord):
@@ -65,7 +65,7 @@ class PageModel:
 
     def checkup(self) -> Checkup:
         if self._checkup is None:
-            self._checkup = conclude(self.diagnosis, self.cover, self.further_models)
+            self._checkup = conclude(self.diagnosis, self.overview, self.further_models)
         return self._checkup
 
     def outlook(self) -> Outlook | None:
@@ -75,14 +75,14 @@ class PageModel:
         return lost_work(self.checkup().findings, self.times)
 
     @property
-    def deeds(self) -> DecisionCounts:
+    def decision_counts(self) -> DecisionCounts:
         """What the guard did in the whole run."""
-        return self.diagnosis.scene.deeds
+        return self.diagnosis.run_state.decision_counts
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The launcher's numbers of the workers."""
-        return self.diagnosis.scene.ranks(range(self.timeline.workers))
+        return self.diagnosis.run_state.ranks(range(self.timeline.workers))
 
     @property
     def ranks_are_rows(self) -> bool:
@@ -122,7 +122,7 @@ class PageModel:
 
 def read_page_model(path: str | PathLike[str]) -> PageModel:
     """Raises `RunFileError` where there is no run."""
-    story = PageModel()
-    story.cover = look_through(path, story.see)
-    story.further_models = further_models(path)
-    return story
+    page_model = PageModel()
+    page_model.overview = look_through(path, page_model.see)
+    page_model.further_models = further_models(path)
+    return page_model

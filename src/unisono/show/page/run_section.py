@@ -16,59 +16,59 @@ from unisono.show.text.scaling_text import ASSUMED, caution, verdict
 PLACES_SHOWN = 64
 
 
-def actions(story: PageModel) -> Html:
-    by_script = max(0, story.skipped - story.steering.skipped - story.skipped_by_guard)
+def actions(page_model: PageModel) -> Html:
+    by_script = max(0, page_model.skipped - page_model.steering.skipped - page_model.skipped_by_guard)
     skipped = f"<p>The script or its loss scaler skipped {count(by_script, 'step')}.</p>" if by_script else ""
-    if story.steering.steps:
-        skipped = f"<p>unisono steered: {text(story.steering.words(story.ranks))}.</p>{skipped}"
-    elif not story.deeds.decided:
-        guarded = story.attempt is not None and story.attempt.guard
+    if page_model.steering.steps:
+        skipped = f"<p>unisono steered: {text(page_model.steering.words(page_model.ranks))}.</p>{skipped}"
+    elif not page_model.decision_counts.decided:
+        guarded = page_model.attempt is not None and page_model.attempt.guard
         idle = "The guard had nothing to do" if guarded else "unisono only listened"
         return f"<p>{idle}: it changed nothing in this run.</p>{skipped}"
-    return _guarded(story) + skipped
+    return _guarded(page_model) + skipped
 
 
-def _guarded(story: PageModel) -> Html:
-    deeds = story.deeds
-    if not deeds.decided:
+def _guarded(page_model: PageModel) -> Html:
+    decision_counts = page_model.decision_counts
+    if not decision_counts.decided:
         return ""
     rows = [
         [f"{one.step:,}", deed(one), ranges(ranks_of(one)), one.reason, _numbers(one), one.outcome, one.row, one.id]
-        for one in deeds.newest
+        for one in decision_counts.newest
     ]
-    newest = f" (the newest {len(rows)})" if deeds.decided > len(rows) else ""
+    newest = f" (the newest {len(rows)})" if decision_counts.decided > len(rows) else ""
     head = ("step", "what was done", "because of ranks", "why", "evidence", "what came of it", "rule", "decision")
-    return f"<p>The guard {text(deeds.words())}.</p>" + table(head, rows, f"What the guard did{newest}")
+    return f"<p>The guard {text(decision_counts.words())}.</p>" + table(head, rows, f"What the guard did{newest}")
 
 
 def _numbers(record: DecisionRecord) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in record.evidence.items())
 
 
-def scaling(story: PageModel) -> Html:
-    found = story.outlook()
+def scaling(page_model: PageModel) -> Html:
+    found = page_model.outlook()
     if found is None:
-        return f"<p>No estimate: {text(story.readings.missing())}.</p>"
-    cautions = "".join(f"<p>{text(words)}</p>" for words in caution(found, story.checkup().findings))
+        return f"<p>No estimate: {text(page_model.readings.missing())}.</p>"
+    cautions = "".join(f"<p>{text(words)}</p>" for words in caution(found, page_model.checkup().findings))
     return f"<p>{text(verdict(found))}</p>{cautions}<p>{text(ASSUMED)}</p>"
 
 
-def facts(story: PageModel) -> Html:
-    rows = [(name, text(value)) for name, value in _facts(story) if value]
-    return definitions(rows) + _differences(story) + _workers(story.attempt) + _checks(story)
+def facts(page_model: PageModel) -> Html:
+    rows = [(name, text(value)) for name, value in _facts(page_model) if value]
+    return definitions(rows) + _differences(page_model) + _workers(page_model.attempt) + _checks(page_model)
 
 
-def _facts(story: PageModel) -> list[tuple[str, str]]:
-    run, attempt = story.run, story.attempt
-    seconds = max(0.0, story.newest - (story.began or story.newest))
+def _facts(page_model: PageModel) -> list[tuple[str, str]]:
+    run, attempt = page_model.run, page_model.attempt
+    seconds = max(0.0, page_model.newest - (page_model.began or page_model.newest))
     rows = [
         ("Run", run.run if run is not None else ""),
         ("Script", run.script if run is not None else ""),
-        ("Began", _moment(story.began)),
+        ("Began", _moment(page_model.began)),
         ("Lasted", _duration(seconds)),
-        ("State", _state(story)),
-        ("Attempts", str(story.attempts)),
-        ("Workers", str(story.checkup().workers)),
+        ("State", _state(page_model)),
+        ("Attempts", str(page_model.attempts)),
+        ("Workers", str(page_model.checkup().workers)),
         ("unisono", run.unisono if run is not None else ""),
     ]
     if attempt is not None:
@@ -81,17 +81,17 @@ def _facts(story: PageModel) -> list[tuple[str, str]]:
             ("Guard", attempt.guard),
             ("Sketch", f"{attempt.sketch_length:,} numbers stand for the direction of a gradient"),
         ]
-    if story.end is not None:
-        rows.append(("Readings lost", f"{story.end.lost:,}"))
+    if page_model.end is not None:
+        rows.append(("Readings lost", f"{page_model.end.lost:,}"))
     return rows
 
 
-def _state(story: PageModel) -> str:
-    return "ended in good order" if story.end is not None else "still going on when this was made, or killed"
+def _state(page_model: PageModel) -> str:
+    return "ended in good order" if page_model.end is not None else "still going on when this was made, or killed"
 
 
-def _differences(story: PageModel) -> Html:
-    found = story.checkup().differences
+def _differences(page_model: PageModel) -> Html:
+    found = page_model.checkup().differences
     rows = [[f"{one.topic}: {one.fact}", value, ranks] for one in found for value, ranks in one.values[:8]]
     return table(("fact", "value", "ranks"), rows, "Where the workers differ") if rows else ""
 
@@ -105,8 +105,8 @@ def _workers(attempt: AttemptRecord | None) -> Html:
     return details("Where each rank runs", table(("rank", "host", "device", "process"), rows, caption))
 
 
-def _checks(story: PageModel) -> Html:
-    rows = [[code, rule_named(code).title(), state] for code, state in story.checkup().checks.items()]
+def _checks(page_model: PageModel) -> Html:
+    rows = [[code, rule_named(code).title(), state] for code, state in page_model.checkup().checks.items()]
     return details("What was checked", table(("check", "looks for", "result"), rows, "Checks and their results"))
 
 

@@ -99,11 +99,11 @@ def unchecked(checkup: Checkup) -> str:
 
 def action_lines(checkup: Checkup) -> list[str]:
     """What the guard did, the newest last; empty where it did nothing."""
-    newest = list(checkup.deeds.newest)[-ACTIONS_SHOWN:]
+    newest = list(checkup.decision_counts.newest)[-ACTIONS_SHOWN:]
     if not newest:
         return []
-    earlier = checkup.deeds.decided - len(newest)
-    cut = f", the last {len(newest)} of {checkup.deeds.decided:,} decisions" if earlier else ""
+    earlier = checkup.decision_counts.decided - len(newest)
+    cut = f", the last {len(newest)} of {checkup.decision_counts.decided:,} decisions" if earlier else ""
     return [f"what the guard did{cut}", *(f"  {decision_line(record)}" for record in newest)]
 
 

@@ -22,7 +22,7 @@ class Summary:
         """
         self.workers = workers
         self.ranks = ranks or range(workers)
-        self.steering, self.deeds = SteeringSummary(), DecisionCounts()
+        self.steering, self.decision_counts = SteeringSummary(), DecisionCounts()
         self.guarded = False
         self.steps = 0
         self.heard = 0
@@ -62,7 +62,7 @@ class Summary:
         if self.steering.steps:
             rows.append(f"  {'steering':<{NAME_WIDTH}} {self.steering.words(self.ranks)}")
         idle = ["the guard had nothing to do"] if self.guarded else []
-        guarded = [f"the guard {self.deeds.words()}"] if self.deeds.decided else idle
+        guarded = [f"the guard {self.decision_counts.words()}"] if self.decision_counts.decided else idle
         return [self._headline(), *(row for row in rows if row), *guarded]
 
     def _headline(self) -> str:

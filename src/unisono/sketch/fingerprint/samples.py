@@ -1,4 +1,4 @@
-"""Smaller witnesses than a fingerprint: random projections, samples of batches and what is counted in them."""
+"""Smaller than a fingerprint, and telling less: random projections, samples of batches, what is counted in them."""
 
 from __future__ import annotations
 

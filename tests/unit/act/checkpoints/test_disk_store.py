@@ -239,11 +239,11 @@ def test_a_large_file_is_given_up_when_the_run_ends(shelves, tmp_path):
 
 STUCK = """
 import sys, time, threading
-from unisono.act.checkpoints import disk_store as disk_shelf
-disk_shelf.PATIENCE = 0.5
-disk_shelf.DiskShelf.close.__defaults__ = (0.5,)
-shelf = disk_shelf.DiskShelf(sys.argv[1], 0, True, "replica-0.pt", 2, 0, 1, 1)
-shelf._writer.soon(lambda: time.sleep(600))
+from unisono.act.checkpoints import disk_store
+disk_store.PATIENCE = 0.5
+disk_store.DiskStore.close.__defaults__ = (0.5,)
+store = disk_store.DiskStore(sys.argv[1], 0, True, "replica-0.pt", 2, 0, 1, 1)
+store._writer.soon(lambda: time.sleep(600))
 """
 
 

@@ -24,7 +24,7 @@ from unisono.act.checkpoints import (
     put_back,
 )
 from unisono.act.checkpoints import (
-    checksummed as sealed,
+    checksummed as checksummed,
 )
 
 PLACES = 100
@@ -165,10 +165,10 @@ def test_a_linked_folder_is_not_read(folder):
 def replace(path, content):
     """With a manifest that tells the truth, as somebody could write it who can write files at all."""
     path.write_bytes(content)
-    told = sealed.read(files.manifest_of(path))
+    told = checksummed.read(files.manifest_of(path))
     told.update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
     files.manifest_of(path).unlink()
-    sealed.write(files.manifest_of(path), told)
+    checksummed.write(files.manifest_of(path), told)
 
 
 class Harm:
@@ -232,8 +232,8 @@ def test_content_that_lacks_parts_changes_nothing(folder, worker):
 @pytest.mark.parametrize("told", [{"bytes": -1}, {"bytes": "9"}, {"bytes": 1 << 50}, {"world": 3}, {"file": "../x.pt"}])
 def test_manifests_that_lie_are_refused(folder, told):
     manifest = newest(folder) / "replica-0.json"
-    fields = {**sealed.read(manifest), **told}
-    sealed.write(manifest, fields)
+    fields = {**checksummed.read(manifest), **told}
+    checksummed.write(manifest, fields)
     assert_refused(folder, 2)
 
 

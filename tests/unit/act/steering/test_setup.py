@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import unisono
-from unisono.act.steering.setup import SteeringOptions, asked_course
+from unisono.act.steering.setup import SteeringOptions, asked_options
 from unisono.act.weightings.spec import VARIABLE
 from unisono.common.errors import UserError
 from unisono.weightings import AgreementFilter, Mean, Preconditioned, Windowed
@@ -28,20 +28,20 @@ def test_what_cannot_be_is_refused(error, words, asked):
 
 def test_without_a_weighting_there_is_no_course(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert asked_course(None, "sketch", "model", False) is None
+    assert asked_options(None, "sketch", "model", False) is None
 
 
 def test_the_environment_asks_where_the_script_does_not(monkeypatch):
     monkeypatch.setenv(VARIABLE, "agreement:max_distance=0.9,gram=exact,scope=bucket")
-    course = asked_course(None, "sketch", "model", False)
-    assert course == SteeringOptions(AgreementFilter(0.9), "exact", "bucket")
-    assert asked_course(Mean(), "sketch", "model", True) == SteeringOptions(Mean(), "sketch", "model", True)
+    options = asked_options(None, "sketch", "model", False)
+    assert options == SteeringOptions(AgreementFilter(0.9), "exact", "bucket")
+    assert asked_options(Mean(), "sketch", "model", True) == SteeringOptions(Mean(), "sketch", "model", True)
 
 
 def test_a_text_that_cannot_be_read_is_an_error_of_the_user(monkeypatch):
     monkeypatch.setenv(VARIABLE, "agrement")
     with pytest.raises(UserError, match="Found `agrement`"):
-        asked_course(None, "sketch", "model", False)
+        asked_options(None, "sketch", "model", False)
 
 
 def test_one_worker_has_nothing_to_weigh(tmp_path, capfd):

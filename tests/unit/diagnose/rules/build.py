@@ -87,17 +87,17 @@ def decision(action="skip", *ranks, at=5, reason="rank 2's loss is not finite", 
 
 def watch(rule_class, *records, world=4):
     """One rule that has seen these; an attempt comes first unless it is given."""
-    scene, rule = RunState(), rule_class()
+    run_state, rule = RunState(), rule_class()
     for record in records if records and records[0].kind == "attempt" else (attempt(world), *records):
-        scene.see(record)
-        rule.see(record, scene)
-    return rule, scene
+        run_state.see(record)
+        rule.see(record, run_state)
+    return rule, run_state
 
 
 def judge(rule_class, *records, world=4):
     """What one rule finds."""
-    rule, scene = watch(rule_class, *records, world=world)
-    return rule.finding(scene)
+    rule, run_state = watch(rule_class, *records, world=world)
+    return rule.finding(run_state)
 
 
 def checks(rule_class, *records):

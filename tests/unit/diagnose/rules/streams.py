@@ -102,11 +102,11 @@ def find(rule_class, run, *before):
 
 
 def judge(rule_class, *records):
-    scene, rule = RunState(), rule_class()
+    run_state, rule = RunState(), rule_class()
     for record in records:
-        scene.see(record)
-        rule.see(record, scene)
-    return rule.finding(scene)
+        run_state.see(record)
+        rule.see(record, run_state)
+    return rule.finding(run_state)
 
 
 def causes(finding):

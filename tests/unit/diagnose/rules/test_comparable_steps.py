@@ -12,11 +12,11 @@ LOSSES = {"loss_W": (1.0, 1.0), "loss_mean": 1.0}
 
 def followed(*records):
     """(usable, broken, jumped) after each."""
-    course, seen = ComparableSteps(), []
+    comparable, seen = ComparableSteps(), []
     for record in records:
-        course.follow(record)
-        assert course.turned == (course.broken or course.jumped)
-        seen.append((course.usable, course.broken, course.jumped))
+        comparable.follow(record)
+        assert comparable.turned == (comparable.broken or comparable.jumped)
+        seen.append((comparable.usable, comparable.broken, comparable.jumped))
     return seen
 
 
@@ -73,19 +73,19 @@ def test_a_step_without_numbers_changes_nothing():
 
 @pytest.mark.parametrize(("rate", "turmoil"), [(0.2, 50), (0.12, 0), (0.01, 0)])
 def test_turmoil_follows_a_rate_that_jumps_upwards(rate, turmoil):
-    course, seen = ComparableSteps(), []
+    comparable, seen = ComparableSteps(), []
     for number in range(100):
-        course.follow(step(number, lr=0.1 if number < 10 else rate, **LOSSES))
-        seen.append(course.turmoil)
+        comparable.follow(step(number, lr=0.1 if number < 10 else rate, **LOSSES))
+        seen.append(comparable.turmoil)
     assert seen == [False] * 10 + [True] * turmoil + [False] * (90 - turmoil)
 
 
 def test_a_new_attempt_starts_calm():
-    course = ComparableSteps()
+    comparable = ComparableSteps()
     for record in (*steps(2), *steps(1, lr=10.0)):
-        course.follow(record)
-    course.follow(replace(step(3, lr=10.0, **LOSSES), attempt=2))
-    assert not course.turmoil
+        comparable.follow(record)
+    comparable.follow(replace(step(3, lr=10.0, **LOSSES), attempt=2))
+    assert not comparable.turmoil
 
 
 def test_a_step_that_steering_skips_can_be_compared_unless_it_is_broken():

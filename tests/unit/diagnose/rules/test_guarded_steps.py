@@ -24,13 +24,13 @@ def test_an_explosion_that_stopped_the_job_is_critical():
 
 
 def test_steps_that_are_written_down_later_do_not_heal_it():
-    rule, scene = watch(GradientExplosion, decision("skip", at=90, evidence={"norm_ratio": 90.0}))
+    rule, run_state = watch(GradientExplosion, decision("skip", at=90, evidence={"norm_ratio": 90.0}))
     for number in range(20, 90):
         rule.passed(number)
-    assert rule.finding(scene).state == "open"
+    assert rule.finding(run_state).state == "open"
     for number in range(91, 200):
         rule.passed(number)
-    assert rule.finding(scene).state == "resolved"
+    assert rule.finding(run_state).state == "resolved"
 
 
 @pytest.mark.parametrize("rule", MEASURES)

@@ -67,11 +67,11 @@ def findings(run):
 
 
 def rules_after(run):
-    scene, rules = RunState(), [rule() for rule in RULES if rule.code in STATISTICAL]
+    run_state, rules = RunState(), [rule() for rule in RULES if rule.code in STATISTICAL]
     for record in (attempt(run.workers), *run.records()):
-        scene.see(record)
+        run_state.see(record)
         for rule in rules:
-            rule.see(record, scene)
+            rule.see(record, run_state)
     return rules
 
 

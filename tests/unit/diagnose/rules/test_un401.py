@@ -140,10 +140,10 @@ def test_a_risen_loss_asks_for_closer_listening():
     run = Run(steps=700)
     run.loss[600:] *= 5
     run.heard[500:] = False
-    rule, scene, asked = GradientExplosion(), RunState(), []
+    rule, run_state, asked = GradientExplosion(), RunState(), []
     for record in run.records():
-        scene.see(record)
-        rule.see(record, scene)
+        run_state.see(record)
+        rule.see(record, run_state)
         asked.append(rule.suspicious)
     assert asked.index(True) == 602
     assert not asked[-1]

@@ -38,10 +38,10 @@ def test_other_workers_after_a_restart():
 
 def test_what_lasts_is_told_now_and_then():
     run = apart(400)
-    rule, scene = NormDispersion(), RunState()
+    rule, run_state = NormDispersion(), RunState()
     told = []
     for record in run.records():
-        scene.see(record)
-        rule.see(record, scene)
+        run_state.see(record)
+        rule.see(record, run_state)
         told.append(rule.case.last_step if rule.case else None)
     assert sorted(set(told) - {None})[:3] == [404, 414, 424]

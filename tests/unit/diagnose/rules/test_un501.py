@@ -145,11 +145,11 @@ def windows(run, cos_of_1):
 
 
 def found_in(records, workers=4):
-    scene, rule = RunState(), OutlierWorker()
+    run_state, rule = RunState(), OutlierWorker()
     for record in (attempt(workers), *records):
-        scene.see(record)
-        rule.see(record, scene)
-    return rule.finding(scene)
+        run_state.see(record)
+        rule.see(record, run_state)
+    return rule.finding(run_state)
 
 
 def test_a_wrong_sign_shows_in_summed_directions():

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from unisono.listen import torch_patches as taps
+from unisono.listen import torch_patches
 from unisono.listen.evidence.batch_tracker import MOST_EVALUATED, MOST_LEAVES, BatchTracker
 
 DATASET = TensorDataset(torch.arange(20.0).reshape(20, 1), torch.arange(20))
 
 
-class Watch(taps.Listener):
+class Watch(torch_patches.Listener):
     """The watch, connected as the witness connects it."""
 
     def __init__(self, due=True):
@@ -40,9 +40,9 @@ class Watch(taps.Listener):
 @pytest.fixture
 def watch():
     watch = Watch()
-    taps.connect(watch)
+    torch_patches.connect(watch)
     yield watch
-    taps.disconnect(watch)
+    torch_patches.disconnect(watch)
 
 
 def contents(pull):

@@ -1,4 +1,4 @@
-"""The witness beside a real training loop, in a group of one: what it takes, and what it leaves alone."""
+"""The collector of evidence beside a real training loop, in a group of one: what it takes, and what it leaves alone."""
 
 import gc
 import random
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from unisono.common.schedule import every
-from unisono.listen import torch_patches as taps
+from unisono.listen import torch_patches
 from unisono.listen.evidence.collector import EvidenceCollector, averager_alive
 from unisono.listen.evidence.weight_prints import WeightPrints
 from unisono.listen.listening_plan import Announcement, ListeningPlan
@@ -48,17 +48,17 @@ class Job:
         names, parameters = zip(*self.wrapper.named_parameters(), strict=True)
         self.plan = plan or ListeningPlan(every(1))
         self.complaints = []
-        auditor = WeightPrints(names, parameters)
-        self.witness = EvidenceCollector(
-            self.wrapper, auditor, CPU, self.plan, self.complaints.append, self.wrapper.facts, loader
+        weight_prints = WeightPrints(names, parameters)
+        self.collector = EvidenceCollector(
+            self.wrapper, weight_prints, CPU, self.plan, self.complaints.append, self.wrapper.facts, loader
         )
         self.step = 0
-        self.witness.step_is(0)
+        self.collector.step_is(0)
 
     def backward(self, batch, synced=True):
         inputs, targets = batch
         (self.model(inputs) - targets).square().mean().backward()
-        self.witness.backward_counted(synced)
+        self.collector.backward_counted(synced)
 
     def train(self, batch, syncs=1):
         """One step; its statement."""
@@ -68,10 +68,10 @@ class Job:
         return self.end(syncs)
 
     def end(self, syncs=1):
-        statement = self.witness.statement(backwards=1, syncs=syncs)
+        raw_evidence = self.collector.raw_evidence(backwards=1, syncs=syncs)
         self.step += 1
-        self.witness.step_is(self.step)
-        return statement
+        self.collector.step_is(self.step)
+        return raw_evidence
 
 
 @pytest.fixture
@@ -80,13 +80,13 @@ def start():
 
     def start_job(**options):
         jobs.append(Job(**options))
-        taps.connect(jobs[-1].witness)
+        torch_patches.connect(jobs[-1].collector)
         return jobs[-1]
 
     yield start_job
     for job in jobs:
-        taps.disconnect(job.witness)
-        job.witness.close()
+        torch_patches.disconnect(job.collector)
+        job.collector.close()
         assert job.complaints == []
 
 
@@ -121,26 +121,31 @@ def test_gradients_that_change_between_backward_and_step_show(start):
     job.backward(next(iter(batches())))
     job.model.module[0].weight.grad *= 0.5
     job.optimizer.step()
-    statement = job.end()
-    assert statement.reduced != statement.used
+    raw_evidence = job.end()
+    assert raw_evidence.reduced != raw_evidence.used
 
 
 def test_a_step_that_is_not_due_costs_little(start):
     job = start(plan=ListeningPlan(every(100)))
     job.train(next(iter(batches())))
-    statement = job.train(next(iter(batches())))
-    assert statement.parts == 0
-    assert statement.weights == {}
-    assert (statement.reduced, statement.used, statement.state, statement.settings) == (None, None, None, None)
-    assert statement.streams == {}
-    assert statement.batches[0].leaves == []
-    assert (statement.lr, statement.updates) == (0.01, 2)
+    raw_evidence = job.train(next(iter(batches())))
+    assert raw_evidence.parts == 0
+    assert raw_evidence.weights == {}
+    assert (raw_evidence.reduced, raw_evidence.used, raw_evidence.state, raw_evidence.settings) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert raw_evidence.streams == {}
+    assert raw_evidence.batches[0].leaves == []
+    assert (raw_evidence.lr, raw_evidence.updates) == (0.01, 2)
 
 
 def test_later_readings_compare_a_part(start):
     job = start()
     statements = [job.train(batch) for batch in batches()]
-    assert [(statement.part, statement.parts) for statement in statements[3:]] == [(3, 6), (4, 6)]
+    assert [(raw_evidence.part, raw_evidence.parts) for raw_evidence in statements[3:]] == [(3, 6), (4, 6)]
     assert list(statements[3].weights) == ["1.bias"]
 
 
@@ -160,14 +165,14 @@ def test_another_models_optimizer_is_not_ours(start):
     job.backward(next(iter(batches())))
     stranger.step()
     job.optimizer.step()
-    statement = job.end()
-    assert (statement.lr, statement.updates) == (0.01, 1)
+    raw_evidence = job.end()
+    assert (raw_evidence.lr, raw_evidence.updates) == (0.01, 1)
 
 
 def test_dropout_draws_in_forward(start):
     job = start(dropout=0.5)
-    statement = job.train(next(iter(batches())))
-    before, after = statement.streams["forward"]
+    raw_evidence = job.train(next(iter(batches())))
+    before, after = raw_evidence.streams["forward"]
     assert not torch.equal(before["torch"], after["torch"])
 
 
@@ -206,10 +211,10 @@ def test_evaluation_is_no_training(start):
         for inputs, _ in batches(shuffle=True):
             job.model(inputs)
     job.model.train()
-    statement = job.train(next(iterator))
-    assert len(statement.batches) == 1
-    assert len(statement.evaluated) == 5
-    assert statement.batches[0].loader == 0
+    raw_evidence = job.train(next(iterator))
+    assert len(raw_evidence.batches) == 1
+    assert len(raw_evidence.evaluated) == 5
+    assert raw_evidence.batches[0].loader == 0
 
 
 def test_buffers_are_compared_where_nobody_shares_them(start):
@@ -222,7 +227,7 @@ def test_a_detail_is_taken_when_it_was_asked_for(start):
     plan.apply(Announcement(start=1, detail=True))
     job = start(plan=plan)
     first, second, third, *_ = (job.train(batch) for batch in batches())
-    assert [bool(statement.projections) for statement in (first, second, third)] == [False, True, False]
+    assert [bool(raw_evidence.projections) for raw_evidence in (first, second, third)] == [False, True, False]
     assert len(second.projections) == 6
 
 
@@ -269,12 +274,12 @@ def test_training_is_the_same_with_and_without():
             seed(5)
         job = Job(dropout=0.3)
         if witnessed:
-            taps.connect(job.witness)
+            torch_patches.connect(job.collector)
         for batch in batches(shuffle=True):
             job.train(batch)
         if witnessed:
-            taps.disconnect(job.witness)
-            job.witness.close()
+            torch_patches.disconnect(job.collector)
+            job.collector.close()
             assert job.complaints == []
         weights = [parameter.detach().clone() for parameter in job.model.parameters()]
         return weights, torch.rand(1).item(), random.random(), np.random.rand()
@@ -287,7 +292,7 @@ def test_training_is_the_same_with_and_without():
 def test_the_users_objects_are_free_to_go(start):
     job = start()
     job.train(next(iter(batches())))
-    job.witness.close()
+    job.collector.close()
     watched = [weakref.ref(thing) for thing in (job.model, job.optimizer, *job.model.parameters())]
     job.model = job.optimizer = None
     gc.collect()
@@ -296,26 +301,26 @@ def test_the_users_objects_are_free_to_go(start):
 
 def test_a_closed_witness_hears_nothing(start):
     job = start()
-    job.witness.close()
-    statement = job.train(next(iter(batches())))
-    assert statement.batches == []
-    assert statement.weights == {}
+    job.collector.close()
+    raw_evidence = job.train(next(iter(batches())))
+    assert raw_evidence.batches == []
+    assert raw_evidence.weights == {}
 
 
 def test_an_error_of_ours_is_told_and_swallowed():
     job = Job()
-    taps.connect(job.witness)
+    torch_patches.connect(job.collector)
     try:
-        job.witness._auditor.weights = None
+        job.collector._weight_prints.weights = None
         job.train(next(iter(batches())))
         job.train(next(iter(batches())))
     finally:
-        taps.disconnect(job.witness)
-        job.witness.close()
+        torch_patches.disconnect(job.collector)
+        job.collector.close()
     assert "training is not affected" in job.complaints[0]
 
 
 def test_a_forked_child_is_not_heard(start):
     job = start()
-    job.witness.pid += 1
+    job.collector.pid += 1
     assert job.train(next(iter(batches()))).batches == []

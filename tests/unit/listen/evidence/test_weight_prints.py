@@ -23,13 +23,18 @@ def model():
 
 
 @pytest.fixture
-def auditor(model):
+def weight_prints(model):
     names, parameters = zip(*model.named_parameters(), strict=True)
     return WeightPrints(names, parameters)
 
 
-def everything(auditor, optimizer):
-    return auditor.gradients(0, 1), auditor.weights(0, 1), auditor.state(optimizer, 0, 1), auditor.all_weights()
+def everything(weight_prints, optimizer):
+    return (
+        weight_prints.gradients(0, 1),
+        weight_prints.weights(0, 1),
+        weight_prints.state(optimizer, 0, 1),
+        weight_prints.all_weights(),
+    )
 
 
 def step(model, optimizer):
@@ -38,36 +43,36 @@ def step(model, optimizer):
     optimizer.step()
 
 
-def test_nothing_is_changed_by_looking(model, auditor):
+def test_nothing_is_changed_by_looking(model, weight_prints):
     optimizer = torch.optim.Adam(model.parameters())
     step(model, optimizer)
     state = torch.get_rng_state()
     before = [p.clone() for p in model.parameters()]
-    assert everything(auditor, optimizer) == everything(auditor, optimizer)
+    assert everything(weight_prints, optimizer) == everything(weight_prints, optimizer)
     assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_one_bit_of_one_weight_shows_in_its_own_fingerprint(model, auditor):
-    before, _ = auditor.weights(0, 1)
-    whole = auditor.all_weights()
+def test_one_bit_of_one_weight_shows_in_its_own_fingerprint(model, weight_prints):
+    before, _ = weight_prints.weights(0, 1)
+    whole = weight_prints.all_weights()
     with torch.no_grad():
         model[1].bias.view(torch.int32)[0] ^= 1
-    after, _ = auditor.weights(0, 1)
+    after, _ = weight_prints.weights(0, 1)
     assert [name for name in before if before[name] != after[name]] == ["1.bias"]
-    assert auditor.all_weights() != whole
+    assert weight_prints.all_weights() != whole
 
 
-def test_two_weights_that_change_places_show(model, auditor):
-    before = auditor.all_weights()
+def test_two_weights_that_change_places_show(model, weight_prints):
+    before = weight_prints.all_weights()
     with torch.no_grad():
         model[0].weight.copy_(model[0].weight.flip(0).clone())
-    assert auditor.all_weights() != before
+    assert weight_prints.all_weights() != before
 
 
-def test_the_squared_norm_is_that_of_the_compared_part(model, auditor):
-    _, square = auditor.weights(0, 1)
+def test_the_squared_norm_is_that_of_the_compared_part(model, weight_prints):
+    _, square = weight_prints.weights(0, 1)
     assert square == pytest.approx(sum(float(p.detach().double().square().sum()) for p in model.parameters()))
 
 
@@ -79,62 +84,62 @@ def test_other_types_are_heard(dtype):
     assert square == 3.0
 
 
-def test_gradients_that_are_missing_are_told_from_zeros(model, auditor):
-    missing = auditor.gradients(0, 1)
+def test_gradients_that_are_missing_are_told_from_zeros(model, weight_prints):
+    missing = weight_prints.gradients(0, 1)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    assert auditor.gradients(0, 1) != missing
+    assert weight_prints.gradients(0, 1) != missing
 
 
-def test_a_gradient_with_nan_is_equal_to_itself(model, auditor):
+def test_a_gradient_with_nan_is_equal_to_itself(model, weight_prints):
     model[0].weight.grad = torch.full_like(model[0].weight, math.nan)
-    assert auditor.gradients(0, 1) == auditor.gradients(0, 1)
+    assert weight_prints.gradients(0, 1) == weight_prints.gradients(0, 1)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS])
-def test_optimizer_state_is_heard_without_making_any(model, auditor, kind):
+def test_optimizer_state_is_heard_without_making_any(model, weight_prints, kind):
     optimizer = kind(model.parameters())
-    empty = auditor.state(optimizer, 0, 1)
+    empty = weight_prints.state(optimizer, 0, 1)
     assert len(optimizer.state) <= (kind is torch.optim.LBFGS)
     assert isinstance(empty, int)
 
 
-def test_a_changed_moment_shows(model, auditor):
+def test_a_changed_moment_shows(model, weight_prints):
     optimizer = torch.optim.Adam(model.parameters())
     step(model, optimizer)
-    before = auditor.state(optimizer, 0, 1)
+    before = weight_prints.state(optimizer, 0, 1)
     optimizer.state[model[1].bias]["exp_avg"] += 1
-    assert auditor.state(optimizer, 0, 1) != before
+    assert weight_prints.state(optimizer, 0, 1) != before
 
 
-def test_sharded_state_is_not_compared(model, auditor):
+def test_sharded_state_is_not_compared(model, weight_prints):
     class ZeroRedundancyOptimizer(torch.optim.SGD):
         pass
 
     optimizer = type("Mine", (ZeroRedundancyOptimizer,), {})(model.parameters())
     assert is_sharded(optimizer)
-    assert auditor.state(optimizer, 0, 1) is None
+    assert weight_prints.state(optimizer, 0, 1) is None
     assert not is_sharded(torch.optim.SGD(model.parameters()))
 
 
-def test_projections_are_those_of_equal_tensors(model, auditor):
-    before = auditor.projections()
+def test_projections_are_those_of_equal_tensors(model, weight_prints):
+    before = weight_prints.projections()
     assert list(before) == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert before == auditor.projections()
+    assert before == weight_prints.projections()
     with torch.no_grad():
         model[0].bias += 1
-    assert [name for name, sums in auditor.projections().items() if sums != before[name]] == ["0.bias"]
+    assert [name for name, sums in weight_prints.projections().items() if sums != before[name]] == ["0.bias"]
 
 
-def test_parts_cover_every_parameter_once(auditor):
-    assert auditor.parts == 4
-    covered = [name for part in range(4) for name in auditor.weights(part, 4)[0]]
-    assert covered == auditor.names
+def test_parts_cover_every_parameter_once(weight_prints):
+    assert weight_prints.parts == 4
+    covered = [name for part in range(4) for name in weight_prints.weights(part, 4)[0]]
+    assert covered == weight_prints.names
 
 
-def test_a_released_auditor_holds_no_parameters(auditor):
-    auditor.release()
-    assert auditor.weights(0, 1) == ({}, 0)
+def test_a_released_auditor_holds_no_parameters(weight_prints):
+    weight_prints.release()
+    assert weight_prints.weights(0, 1) == ({}, 0)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +177,9 @@ def test_every_group_counts(model):
     assert learning_rate(optimizer) == 0.0
 
 
-def test_state_that_workers_divide_among_them_is_not_compared(model, auditor):
+def test_state_that_workers_divide_among_them_is_not_compared(model, weight_prints):
     optimizer = torch.optim.Adam(model.parameters())
     step(model, optimizer)
-    assert auditor.state(optimizer, 0, 1) is not None
+    assert weight_prints.state(optimizer, 0, 1) is not None
     del optimizer.state[next(model.parameters())]
-    assert auditor.state(optimizer, 0, 1) is None
+    assert weight_prints.state(optimizer, 0, 1) is None

@@ -105,7 +105,7 @@ def test_an_empty_folder_is_waited_for(tmp_path):
     with serving(tmp_path) as served:
         assert "No run yet" in served.ask("/").text
         write_run(tmp_path / "first")
-        served.server.site._shelf._looked = float("-inf")
+        served.server.site._run_index._looked = float("-inf")
         assert Outline(served.ask("/").text).cells[0] == "first"
 
 

@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parents[4] / "src"
 @pytest.fixture
 def plain_page(monkeypatch):
     """The page itself is not what is tested here, and takes a second to load."""
-    page = SimpleNamespace(View=Counting, shell=shell, static_files=dict)
+    page = SimpleNamespace(LiveView=Counting, shell=shell, static_files=dict)
     monkeypatch.setitem(sys.modules, "unisono.show.page.live_view", page)
 
 

@@ -19,8 +19,8 @@ def always_look(monkeypatch):
     monkeypatch.setattr(shelf_module, "FRESH_SECONDS", -1.0)
 
 
-def names(shelf):
-    return [entry.name for entry in shelf.entries()]
+def names(run_index):
+    return [entry.name for entry in run_index.entries()]
 
 
 def test_newest_first_and_the_link_to_the_latest_is_no_second_run(tmp_path):
@@ -49,20 +49,20 @@ def test_further_models_of_a_run_are_listed_too(tmp_path):
 
 
 def test_runs_appear_and_disappear_but_stay_known(tmp_path):
-    shelf = RunIndex(tmp_path)
-    assert names(shelf) == []
+    run_index = RunIndex(tmp_path)
+    assert names(run_index) == []
     file = write_run(tmp_path / "run")
-    (entry,) = shelf.entries()
+    (entry,) = run_index.entries()
     file.unlink()
-    assert names(shelf) == []
-    assert shelf.find(entry.id) == entry
+    assert names(run_index) == []
+    assert run_index.find(entry.id) == entry
 
 
 def test_a_folder_can_become_a_run(tmp_path):
-    shelf = RunIndex(tmp_path)
-    assert shelf.only() is None
+    run_index = RunIndex(tmp_path)
+    assert run_index.only() is None
     write_run(tmp_path)
-    assert shelf.only().name == tmp_path.name
+    assert run_index.only().name == tmp_path.name
 
 
 def test_odd_things_in_the_folder_are_passed_over(tmp_path):
@@ -115,13 +115,13 @@ def test_an_unknown_id_finds_nothing(tmp_path):
 
 def test_a_look_holds_for_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(shelf_module, "FRESH_SECONDS", 60.0)
-    shelf = RunIndex(tmp_path)
-    assert names(shelf) == []
+    run_index = RunIndex(tmp_path)
+    assert names(run_index) == []
     write_run(tmp_path / "run")
-    assert names(shelf) == []
+    assert names(run_index) == []
 
 
-def cover(tmp_path, content):
+def header(tmp_path, content):
     (tmp_path / "run.jsonl").write_bytes(content)
     found = RunHeaders().of(tmp_path / "run.jsonl")
     return found.step, found.ended
@@ -144,16 +144,16 @@ ENDS = {
 
 @pytest.mark.parametrize(("content", "expected"), ENDS.values(), ids=ENDS)
 def test_the_last_lines_tell_how_far_a_run_is(tmp_path, content, expected):
-    assert cover(tmp_path, content) == expected
+    assert header(tmp_path, content) == expected
 
 
 def test_a_cover_is_read_again_when_the_file_has_changed(tmp_path):
-    file, covers = write_run(tmp_path, steps=3), RunHeaders()
-    assert covers.of(file) is covers.of(file)
-    assert covers.of(file).step == 2
+    file, run_headers = write_run(tmp_path, steps=3), RunHeaders()
+    assert run_headers.of(file) is run_headers.of(file)
+    assert run_headers.of(file).step == 2
     with file.open("ab") as more:
         more.write(lines(step(3)))
-    assert covers.of(file).step == 3
+    assert run_headers.of(file).step == 3
 
 
 AGES = {0: "writing", -100: "writing", 59: "writing", 61: "nothing new for 1 minute", 7_300: "nothing new for 2 hours"}

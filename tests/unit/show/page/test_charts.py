@@ -25,10 +25,10 @@ CHARTS = {chart.name: chart for chart in ALL}
 
 
 def told(*records):
-    story = PageModel()
+    page_model = PageModel()
     for record in records:
-        story.see(record)
-    return story
+        page_model.see(record)
+    return page_model
 
 
 def opposed(ranks=None, first=100, count=300, rank=2):
@@ -38,46 +38,46 @@ def opposed(ranks=None, first=100, count=300, rank=2):
 
 
 def test_the_outline_is_around_the_row_of_the_rank_that_is_named():
-    story = opposed()
-    [finding] = [one for one in story.checkup().findings if one.code == "UN501"]
-    marks = CHARTS["map-cos"].data(story)["map-cos-marks"]
+    page_model = opposed()
+    [finding] = [one for one in page_model.checkup().findings if one.code == "UN501"]
+    marks = CHARTS["map-cos"].data(page_model)["map-cos-marks"]
     assert finding.ranks == (2,)
     assert (marks["top"], marks["bottom"]) == ([2.5], [1.5])
     assert (marks["left"], marks["right"]) == ([finding.first_step - 0.5], [299.5])
 
 
 def test_ranks_of_a_sub_group_have_the_rows_of_their_places():
-    story = opposed(ranks=(1, 5, 9, 13))
-    assert story.checkup().findings[0].ranks == (9,)
-    assert CHARTS["map-cos"].data(story)["map-cos-marks"]["top"] == [2.5]
+    page_model = opposed(ranks=(1, 5, 9, 13))
+    assert page_model.checkup().findings[0].ranks == (9,)
+    assert CHARTS["map-cos"].data(page_model)["map-cos-marks"]["top"] == [2.5]
 
 
 def test_an_open_finding_from_before_a_restart_does_not_end_before_it_began():
-    story = opposed()
+    page_model = opposed()
     for record in (invented.attempt(4, 2, 10), *invented.steps(4, 5, first=10, number=2)):
-        story.see(record)
-    lane = FindingsLane().data(story)["lane"]
+        page_model.see(record)
+    lane = FindingsLane().data(page_model)["lane"]
     assert all(left < right for left, right in zip(lane["left"], lane["right"], strict=True))
 
 
 def test_the_lane_holds_each_finding_from_its_first_step_to_the_newest():
-    story = opposed()
-    findings, lane = story.checkup().findings, FindingsLane().data(story)["lane"]
+    page_model = opposed()
+    findings, lane = page_model.checkup().findings, FindingsLane().data(page_model)["lane"]
     assert lane["code"] == [finding.code for finding in findings]
     assert lane["left"] == [finding.first_step - 0.5 for finding in findings]
     assert set(lane["right"]) == {299.5}
 
 
 def test_what_was_expected_is_drawn_beside_what_was_measured():
-    story = opposed()
-    data = CHARTS["cos"].data(story)
+    page_model = opposed()
+    data = CHARTS["cos"].data(page_model)
     assert set(data["cos"]["mean"]) == {0.15}
     assert set(data["cos-expected"]["mean"]) == {0.16}
 
 
 def test_steps_needed_and_efficiency_are_those_of_the_outlook():
-    story = opposed()
-    outlook, columns = story.outlook(), OutlookChart().data(story)["outlook"]
+    page_model = opposed()
+    outlook, columns = page_model.outlook(), OutlookChart().data(page_model)["outlook"]
     assert (columns["x"][0], columns["x"][-1]) == (4, 32)
     for name, estimate in (("steps", outlook.steps(32)), ("efficiency", outlook.efficiency(32))):
         assert columns[name][-1] == pytest.approx(estimate.value)
@@ -127,9 +127,9 @@ def test_more_answers_than_workers_are_no_trouble():
 
 
 def test_layers_stand_in_the_models_order():
-    story = opposed()
-    assert layer_names(story) == list(invented.GROUPS)
-    assert CHARTS["layers-cos"].table(story).rows[0][0] == invented.GROUPS[0]
+    page_model = opposed()
+    assert layer_names(page_model) == list(invented.GROUPS)
+    assert CHARTS["layers-cos"].table(page_model).rows[0][0] == invented.GROUPS[0]
 
 
 def test_the_norm_of_a_layer_stands_beside_the_median_of_the_workers():
@@ -140,10 +140,10 @@ def test_the_norm_of_a_layer_stands_beside_the_median_of_the_workers():
 
 
 def test_the_reading_shown_first_is_that_of_the_leading_finding():
-    story = opposed()
-    snapshots = story.snapshots.all()
-    first_step = story.checkup().findings[0].first_step
-    assert first_step <= snapshots[chosen(story)].step < first_step + 16
+    page_model = opposed()
+    snapshots = page_model.snapshots.all()
+    first_step = page_model.checkup().findings[0].first_step
+    assert first_step <= snapshots[chosen(page_model)].step < first_step + 16
     healthy = told(invented.header(), invented.attempt(4), *invented.steps(4, 60))
     assert chosen(healthy) == len(healthy.snapshots.all()) - 1
 
@@ -168,41 +168,41 @@ def guarded(*acts):
 
 
 def test_acts_of_the_guard_are_marked_at_their_steps():
-    story = guarded(
+    page_model = guarded(
         invented.decision(20),
         invented.decision(60, "reset-momentum, skip", "x" * 1_000, dry=True),
         invented.decision(80, "levitate"),
     )
-    columns = CHARTS["actions"].data(story)["actions"]
+    columns = CHARTS["actions"].data(page_model)["actions"]
     assert columns["step"] == [20, 60, 60, 80]
     assert columns["row"] == ["skip", "reset", "skip", "other"]
     assert columns["fill"] == [1.0, 0.0, 0.0, 1.0]
     assert columns["what"][1] == "would have reset the momentum and skipped on all workers"
     assert len(columns["why"][1]) == 160
-    assert CHARTS["actions"].look(story) == ("skip", "reset", "other")
-    assert CHARTS["loss"].data(story)["acts"] == {"step": [20, 80]}
-    assert "Hollow" in CHARTS["actions"].caption(story)
-    assert "Dotted upright lines: the guard acted." in CHARTS["loss"].caption(story)
+    assert CHARTS["actions"].look(page_model) == ("skip", "reset", "other")
+    assert CHARTS["loss"].data(page_model)["acts"] == {"step": [20, 80]}
+    assert "Hollow" in CHARTS["actions"].caption(page_model)
+    assert "Dotted upright lines: the guard acted." in CHARTS["loss"].caption(page_model)
 
 
 def test_steps_that_were_rolled_back_are_shaded():
-    story = guarded(
+    page_model = guarded(
         invented.decision(80, "roll-back, skip", to_step=50), invented.decision(90, "roll-back", to_step=60, dry=True)
     )
-    undone = CHARTS["norm"].data(story)["undone"]
+    undone = CHARTS["norm"].data(page_model)["undone"]
     assert (undone["left"], undone["right"], undone["row"]) == ([50.5], [80.5], ["roll-back"])
-    assert "Shaded: steps that were rolled back." in CHARTS["norm"].caption(story)
+    assert "Shaded: steps that were rolled back." in CHARTS["norm"].caption(page_model)
 
 
 def test_a_run_without_a_guard_has_no_marks():
-    story = guarded()
-    assert not CHARTS["actions"].is_there(story)
-    assert CHARTS["loss"].data(story)["acts"] == {"step": []}
-    assert "guard" not in CHARTS["loss"].caption(story)
+    page_model = guarded()
+    assert not CHARTS["actions"].is_there(page_model)
+    assert CHARTS["loss"].data(page_model)["acts"] == {"step": []}
+    assert "guard" not in CHARTS["loss"].caption(page_model)
 
 
 def test_acts_at_steps_that_were_trained_again_are_listed_but_not_marked():
     again = invented.attempt(4, number=2, first_step=50), *invented.steps(4, 50, first=50, number=2)
-    story = guarded(invented.decision(20), invented.decision(60), *again, invented.decision(55, attempt=2))
-    assert [act.step for act in story.acts] == [20, 55]
-    assert [act.step for act in story.deeds.newest] == [20, 60, 55]
+    page_model = guarded(invented.decision(20), invented.decision(60), *again, invented.decision(55, attempt=2))
+    assert [act.step for act in page_model.acts] == [20, 55]
+    assert [act.step for act in page_model.decision_counts.newest] == [20, 60, 55]

@@ -16,11 +16,11 @@ SAME = {"same_content_W": (0, 0, 0, 3), "same_indices_W": (0, 0, 0, 3), "compare
 
 
 def cards(*records):
-    story = PageModel()
+    page_model = PageModel()
     for record in (invented.header(), invented.attempt(4), *records):
-        story.see(record)
-    found = re.findall(r'class="name">(.*?)</p><p class="large">(.*?)</p><p>(.*?)</p>', headlines(story))
-    return {name: (value, words) for name, value, words in found}, story
+        page_model.see(record)
+    found = re.findall(r'class="name">(.*?)</p><p class="large">(.*?)</p><p>(.*?)</p>', headlines(page_model))
+    return {name: (value, words) for name, value, words in found}, page_model
 
 
 def copies(count, first=0, number=1):
@@ -48,15 +48,15 @@ def test_workers_that_repeat_others_do_not_count():
 def test_one_equal_batch_in_a_healthy_run_changes_nothing():
     steps = list(invented.steps(4, 300))
     steps[150] = replace(steps[150], **SAME)
-    found, story = cards(*steps)
-    assert "healthy" in verdict(story)
+    found, page_model = cards(*steps)
+    assert "healthy" in verdict(page_model)
     assert "repeated" not in found["Effective workers"][1]
 
 
 def test_a_fault_that_was_mended_in_a_later_attempt_no_longer_counts():
     mended = invented.steps(4, 600, first=0, number=2, compared=4, fresh=True)
-    found, story = cards(*copies(100), invented.attempt(4, 2), *mended)
-    assert [one.state for one in story.checkup().findings if one.code == "UN101"] in ([], ["resolved"])
+    found, page_model = cards(*copies(100), invented.attempt(4, 2), *mended)
+    assert [one.state for one in page_model.checkup().findings if one.code == "UN101"] in ([], ["resolved"])
     assert "repeated" not in found["Effective workers"][1]
 
 

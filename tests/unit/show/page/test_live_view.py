@@ -43,9 +43,9 @@ def test_then_only_the_columns_and_the_words(view):
 
 def test_charts_that_were_drawn_anew_are_not_patched_with_others_that_only_look_the_same(view, monkeypatch):
     first = view.state("")["drawn"]["structure"]
-    for look in ("another", drawing.look(view._story)):
-        monkeypatch.setattr(drawing, "look", lambda story, look=look: look)
-        monkeypatch.setattr(view_module, "look", lambda story, look=look: look)
+    for look in ("another", drawing.look(view._page_model)):
+        monkeypatch.setattr(drawing, "look", lambda page_model, look=look: look)
+        monkeypatch.setattr(view_module, "look", lambda page_model, look=look: look)
         view.state("")
     assert "docs" in view.state(first)["drawn"]
 

@@ -22,9 +22,9 @@ def samples(families, name):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with socket.socket() as reader:
+        reader.bind(("127.0.0.1", 0))
+        return reader.getsockname()[1]
 
 
 def test_the_newest_numbers_are_gauges_in_a_file(tmp_path):

@@ -110,9 +110,9 @@ WRITE = """
 import sys
 from pathlib import Path
 from unisono.sinks import TensorBoard
-from unisono.show.sinks.sink import Reading, Run
-sink = TensorBoard().open(Run("train", Path(sys.argv[1])))
-sink.metrics([Reading(1, 1.0, {"loss_mean": 1.0})])
+from unisono.show.sinks.sink import SinkReading, SinkRun
+sink = TensorBoard().open(SinkRun("train", Path(sys.argv[1])))
+sink.metrics([SinkReading(1, 1.0, {"loss_mean": 1.0})])
 sink.close("fine")
 print("torch" in sys.modules)
 """

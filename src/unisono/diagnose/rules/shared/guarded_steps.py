@@ -11,7 +11,7 @@ from unisono.records.decision_text import deed, ranks_of
 
 
 def tell_what_was_kept_away(
-    rule: Rule, record: DecisionRecord, scene: RunState, measure: str, causes: Mapping[str, float]
+    rule: Rule, record: DecisionRecord, run_state: RunState, measure: str, causes: Mapping[str, float]
 ) -> None:
     """:param measure: The evidence by which the guard judged."""
     if measure not in record.evidence or record.dry:
@@ -20,7 +20,7 @@ def tell_what_was_kept_away(
     rule.not_before = record.step
     rule.report(
         record.step,
-        scene,
+        run_state,
         why=f"{record.reason}; the guard {deed(record)}",
         causes=causes,
         ranks=ranks_of(record),

@@ -22,7 +22,7 @@ def growth(norm_G: Floats, past_TG: Sequence[Floats]) -> list[float | None]:
     return found
 
 
-def told(ratio_G: Sequence[float | None], scene: RunState) -> str | None:
+def told(ratio_G: Sequence[float | None], run_state: RunState) -> str | None:
     """`most in head (x52), least in embedding (x3.1)`."""
     known = sorted((ratio, group) for group, ratio in enumerate(ratio_G) if ratio is not None)
     if len(known) < 2:
@@ -30,9 +30,9 @@ def told(ratio_G: Sequence[float | None], scene: RunState) -> str | None:
     (least, lowest), (most, highest) = known[0], known[-1]
     if most < ALIKE * least:
         return f"in all layers alike (x{most:.3g})"
-    return f"most in {name(highest, scene)} (x{most:.3g}), least in {name(lowest, scene)} (x{least:.3g})"
+    return f"most in {name(highest, run_state)} (x{most:.3g}), least in {name(lowest, run_state)} (x{least:.3g})"
 
 
-def name(group: int, scene: RunState) -> str:
-    names = scene.attempt.groups if scene.attempt is not None else ()
+def name(group: int, run_state: RunState) -> str:
+    names = run_state.attempt.groups if run_state.attempt is not None else ()
     return names[group] if group < len(names) else f"layer group {group}"

@@ -31,10 +31,10 @@ class Place:
     least_ratio: float
     even: bool
 
-    def told(self, scene: RunState) -> str:
+    def told(self, run_state: RunState) -> str:
         if self.even:
             return f"in all layers alike (x{self.ratio:.3g})"
-        names = scene.attempt.groups if scene.attempt is not None else ()
+        names = run_state.attempt.groups if run_state.attempt is not None else ()
         most, least = (names[g] if g < len(names) else f"group {g}" for g in (self.most, self.least))
         return f"most in {most} (x{self.ratio:.3g}), least in {least} (x{self.least_ratio:.3g})"
 

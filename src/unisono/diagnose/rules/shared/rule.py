@@ -98,17 +98,17 @@ class Rule:
     def title(cls) -> str:
         return (cls.__doc__ or cls.slug).strip()
 
-    def see(self, record: Any, scene: RunState) -> None:
+    def see(self, record: Any, run_state: RunState) -> None:
         if record.kind == "attempt":
             self.not_before = None
         look = getattr(self, "on_" + record.kind, None)
         if look is not None:
-            look(record, scene)
+            look(record, run_state)
 
     def report(
         self,
         step: int,
-        scene: RunState,
+        run_state: RunState,
         *,
         why: str,
         causes: Mapping[str, float],
@@ -139,11 +139,11 @@ class Rule:
             case = self.case = Case(severity, step if since is None else since, step, last_good)
         workers = workers or minority(held_W)
         if not workers and len(held_W) == 2:
-            evidence["undecidable"] = f"between {spoken(scene.ranks((0, 1)))}"
+            evidence["undecidable"] = f"between {spoken(run_state.ranks((0, 1)))}"
             why += f"; undecidable {evidence['undecidable']}"
         case.severity = max(case.severity, severity, key=SEVERITIES.index)
         case.last_step = max(case.last_step, step)
-        case.ranks |= {*scene.ranks(workers), *ranks}
+        case.ranks |= {*run_state.ranks(workers), *ranks}
         case.causes = case.causes | {slug: max(sure, case.causes.get(slug, 0.0)) for slug, sure in causes.items()}
         case.evidence |= evidence
         case.whys[about] = why
@@ -161,7 +161,7 @@ class Rule:
         if self.case is not None:
             self.case.severity, self.case.whys, self.case.cleared = "info", {"": why}, self.cleared_after
 
-    def finding(self, scene: RunState) -> Finding | None:
+    def finding(self, run_state: RunState) -> Finding | None:
         case = self.case
         if case is None:
             return None
@@ -176,7 +176,7 @@ class Rule:
             first_step=case.first_step,
             last_step=case.last_step,
             ranks=ranks,
-            where=scene.where(ranks),
+            where=run_state.where(ranks),
             why="; ".join(case.whys.values()),
             evidence=dict(case.evidence),
             causes=tuple(Cause(slug, self.causes[slug], round(case.causes[slug], 2)) for slug in ordered),

@@ -20,11 +20,11 @@ class RunState:
         """The newest step."""
 
         self.steps = 0
-        self.course = ComparableSteps()
+        self.comparable = ComparableSteps()
         self.local_training = False
         """The job says, by torch's own tools for it, that its workers train on their own and then average weights."""
 
-        self.deeds = DecisionCounts()
+        self.decision_counts = DecisionCounts()
         """What the guard has done."""
 
         self._facts: dict[str, FactsRecord] = {}
@@ -35,11 +35,11 @@ class RunState:
         if record.kind == "step":
             self.step = max(self.step, record.step)
             self.steps += 1
-            self.course.follow(record)
+            self.comparable.follow(record)
         elif record.kind == "attempt":
             self._begin(record)
         elif record.kind == "decision":
-            self.deeds.add(record)
+            self.decision_counts.add(record)
         elif record.kind == "facts":
             self._facts[record.topic] = record
             if record.topic == "model":
@@ -49,7 +49,7 @@ class RunState:
 
     def _begin(self, attempt: AttemptRecord) -> None:
         self.attempt = attempt
-        self.course = ComparableSteps()
+        self.comparable = ComparableSteps()
         self.local_training = False
         self._facts.clear()
         self._loaders.clear()
@@ -133,20 +133,20 @@ def camps(values_W: Sequence[Any]) -> dict[Any, list[int]]:
     return dict(sorted(found.items(), key=lambda camp: -len(camp[1])))
 
 
-def opposed(twins_W: Sequence[int | None], scene: RunState) -> str:
+def opposed(twins_W: Sequence[int | None], run_state: RunState) -> str:
     """`rank 2 against ranks 0, 1 and 3`, or that no two agree."""
     found = list(camps(twins_W).values())
     if len(found) > 2 and len(found) == sum(map(len, found)):
         return "no two workers agree"
     if len(found) > 4:
         return f"{len(found)} different versions"
-    return " against ".join(spoken(scene.ranks(workers)) for workers in reversed(found))
+    return " against ".join(spoken(run_state.ranks(workers)) for workers in reversed(found))
 
 
-def told(values_W: Sequence[Any], scene: RunState) -> str:
+def told(values_W: Sequence[Any], run_state: RunState) -> str:
     """`0.1 on rank 2, 0.01 on ranks 0, 1 and 3`."""
     found = camps(values_W)
-    parts = [f"{value} on {spoken(scene.ranks(workers))}" for value, workers in reversed(found.items())]
+    parts = [f"{value} on {spoken(run_state.ranks(workers))}" for value, workers in reversed(found.items())]
     return ", ".join(parts if len(parts) <= 6 else [*parts[:5], f"{len(parts) - 5} other values elsewhere"])
 
 

@@ -19,21 +19,21 @@ class Statistical(Rule):
         super().__init__()
         self.forget()
 
-    def on_attempt(self, record: AttemptRecord, scene: RunState) -> None:
+    def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
         self.forget()
 
-    def on_step(self, record: StepRecord, scene: RunState) -> None:
+    def on_step(self, record: StepRecord, run_state: RunState) -> None:
         """In a calm course, as most steps are, `hear` alone is the same."""
-        course = scene.course
-        if course.turned and (course.broken or self.forgets_at_jumps):
+        comparable = run_state.comparable
+        if comparable.turned and (comparable.broken or self.forgets_at_jumps):
             self.forget()
-        if course.usable:
-            self.hear(record, scene)
+        if comparable.usable:
+            self.hear(record, run_state)
 
     def forget(self) -> None:
         raise NotImplementedError
 
-    def hear(self, record: StepRecord, scene: RunState) -> None:
+    def hear(self, record: StepRecord, run_state: RunState) -> None:
         raise NotImplementedError
 
 

@@ -29,11 +29,11 @@ class ActionsLane(Chart):
     name = "actions"
     heading = "What the guard did"
 
-    def is_there(self, story: PageModel) -> bool:
-        return bool(story.acts)
+    def is_there(self, page_model: PageModel) -> bool:
+        return bool(page_model.acts)
 
-    def data(self, story: PageModel) -> dict[str, Columns]:
-        pairs = [(act, row) for act in story.acts for row in _rows(act)]
+    def data(self, page_model: PageModel) -> dict[str, Columns]:
+        pairs = [(act, row) for act in page_model.acts for row in _rows(act)]
         acts = [act for act, _ in pairs]
         columns = {
             "row": [row for _, row in pairs],
@@ -43,13 +43,13 @@ class ActionsLane(Chart):
             "why": [_short(act.reason) for act in acts],
             "id": [_short(act.id) for act in acts],
         }
-        return {self.name: columns, **shared_columns(story)}
+        return {self.name: columns, **shared_columns(page_model)}
 
-    def look(self, story: PageModel) -> tuple[str, ...]:
-        return tuple(row for row in ROWS if any(row in _rows(act) for act in story.acts))
+    def look(self, page_model: PageModel) -> tuple[str, ...]:
+        return tuple(row for row in ROWS if any(row in _rows(act) for act in page_model.acts))
 
-    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
-        rows = FactorRange(*reversed(self.look(story)))
+    def draw(self, page_model: PageModel, sources: Sources, steps: Range1d) -> figure:
+        rows = FactorRange(*reversed(self.look(page_model)))
         plot = time_figure(self.name, steps, 60 + 24 * len(rows.factors), y_range=rows)
         bar = {"fill_color": ACTION, "fill_alpha": 0.35, "line_color": None, "height": 0.5}
         plot.hbar(y="row", left="left", right="right", source=sources[UNDONE], **bar)
@@ -60,14 +60,14 @@ class ActionsLane(Chart):
         plot.ygrid.visible = False
         return plot
 
-    def caption(self, story: PageModel) -> str:
-        hollow = " Hollow: it would have acted, and did not." if any(act.dry for act in story.acts) else ""
-        undone = " Bar: steps that were rolled back." if shared_columns(story)[UNDONE]["left"] else ""
-        return f"The guard {story.deeds.words()}.{hollow}{undone}"
+    def caption(self, page_model: PageModel) -> str:
+        hollow = " Hollow: it would have acted, and did not." if any(act.dry for act in page_model.acts) else ""
+        undone = " Bar: steps that were rolled back." if shared_columns(page_model)[UNDONE]["left"] else ""
+        return f"The guard {page_model.decision_counts.words()}.{hollow}{undone}"
 
 
-def shared_columns(story: PageModel) -> dict[str, Columns]:
-    done = [act for act in story.acts if not act.dry]
+def shared_columns(page_model: PageModel) -> dict[str, Columns]:
+    done = [act for act in page_model.acts if not act.dry]
     undone = [(act.step, act.to_step) for act in done if act.to_step is not None]
     return {
         ACTS: {"step": [act.step for act in done]},
@@ -87,8 +87,8 @@ def mark_acts(plot: figure, sources: Sources) -> None:
     plot.vspan("step", source=sources[ACTS], **line)
 
 
-def caption_of_marks(story: PageModel) -> str:
-    marks = shared_columns(story)
+def caption_of_marks(page_model: PageModel) -> str:
+    marks = shared_columns(page_model)
     lines = " Dotted upright lines: the guard acted." if marks[ACTS]["step"] else ""
     return lines + (" Shaded: steps that were rolled back." if marks[UNDONE]["left"] else "")
 

@@ -55,30 +55,30 @@ class Chart(ABC):
     role: str = "time line"
 
     @abstractmethod
-    def is_there(self, story: PageModel) -> bool:
+    def is_there(self, page_model: PageModel) -> bool:
         """Whether there is anything to show."""
 
     @abstractmethod
-    def data(self, story: PageModel) -> dict[str, Columns]:
+    def data(self, page_model: PageModel) -> dict[str, Columns]:
         """The columns of each of its sources."""
 
     @abstractmethod
-    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
+    def draw(self, page_model: PageModel, sources: Sources, steps: Range1d) -> figure:
         """The figure; drawn again only when `look` changes."""
 
     @abstractmethod
-    def caption(self, story: PageModel) -> str:
+    def caption(self, page_model: PageModel) -> str:
         """What is to be seen, in words."""
 
-    def look(self, story: PageModel) -> tuple[Any, ...]:
+    def look(self, page_model: PageModel) -> tuple[Any, ...]:
         """What the figure depends on besides the columns."""
         return ()
 
-    def key(self, story: PageModel) -> Key | None:
+    def key(self, page_model: PageModel) -> Key | None:
         """Of a coloured map."""
         return None
 
-    def table(self, story: PageModel) -> Table | None:
+    def table(self, page_model: PageModel) -> Table | None:
         return None
 
 
@@ -147,16 +147,16 @@ def colours(limit: float, less_is_orange: bool) -> LinearColorMapper:
     return LinearColorMapper(palette=palette, low=-limit, high=limit, nan_color=UNKNOWN)
 
 
-def number_ranks(axis: Any, story: PageModel) -> None:
+def number_ranks(axis: Any, page_model: PageModel) -> None:
     """Whole numbers; the launcher's own where they are not 0, 1, 2, ..."""
     axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, mantissas=[1, 2, 5])
-    if not story.ranks_are_rows:
-        axis.major_label_overrides = {row: str(rank) for row, rank in enumerate(story.ranks)}
+    if not page_model.ranks_are_rows:
+        axis.major_label_overrides = {row: str(rank) for row, rank in enumerate(page_model.ranks)}
 
 
-def rank_row(place: str, story: PageModel, word: str = "rank") -> list[tuple[str, str]]:
+def rank_row(place: str, page_model: PageModel, word: str = "rank") -> list[tuple[str, str]]:
     """For a tooltip, which only knows the row."""
-    return [(word, f"{place}{{0}}")] if story.ranks_are_rows else []
+    return [(word, f"{place}{{0}}")] if page_model.ranks_are_rows else []
 
 
 def spoken(value: float) -> str:

@@ -32,23 +32,23 @@ class LineChart(Chart):
     unit: str = ""
     line_is: str = "mean"
     may_be_logarithmic: bool = True
-    until: Callable[[PageModel], float | None] = field(default=lambda story: None)
+    until: Callable[[PageModel], float | None] = field(default=lambda page_model: None)
     """A value that the axis should show, such as the number of workers."""
 
-    def is_there(self, story: PageModel) -> bool:
-        return not story.timeline.line(self.name).is_empty
+    def is_there(self, page_model: PageModel) -> bool:
+        return not page_model.timeline.line(self.name).is_empty
 
-    def data(self, story: PageModel) -> dict[str, Columns]:
-        found = {self.name: _columns(story.timeline.line(self.name)), **shared_columns(story)}
+    def data(self, page_model: PageModel) -> dict[str, Columns]:
+        found = {self.name: _columns(page_model.timeline.line(self.name)), **shared_columns(page_model)}
         if self.expected is not None:
-            found[f"{self.name}-expected"] = _columns(story.timeline.line(self.expected))
+            found[f"{self.name}-expected"] = _columns(page_model.timeline.line(self.expected))
         return found
 
-    def look(self, story: PageModel) -> tuple[bool]:
-        return (self._logarithmic(story),)
+    def look(self, page_model: PageModel) -> tuple[bool]:
+        return (self._logarithmic(page_model),)
 
-    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
-        axis = "log" if self._logarithmic(story) else "linear"
+    def draw(self, page_model: PageModel, sources: Sources, steps: Range1d) -> figure:
+        axis = "log" if self._logarithmic(page_model) else "linear"
         plot = time_figure(self.name, steps, HEIGHT, y_axis_type=axis)
         source = sources[self.name]
         plot.varea("x", "low", "high", source=source, fill_color=BLUE, fill_alpha=0.25)
@@ -64,31 +64,31 @@ class LineChart(Chart):
         ]
         plot.add_tools(hover(rows, mode="vline", renderers=[line]))
         mark_acts(plot, sources)
-        top = self.until(story)
+        top = self.until(page_model)
         if top is not None:
             plot.y_range = Range1d(0, top * 1.05)
         return plot
 
-    def caption(self, story: PageModel) -> str:
-        line = story.timeline.line(self.name).finite()
+    def caption(self, page_model: PageModel) -> str:
+        line = page_model.timeline.line(self.name).finite()
         first, last = (f"{spoken(value)}{self.unit}" for value in (line.mean_T[0], line.mean_T[-1]))
         low, high = (f"{spoken(value)}{self.unit}" for value in _extremes(line))
-        axis = " The axis is logarithmic." if self._logarithmic(story) else ""
+        axis = " The axis is logarithmic." if self._logarithmic(page_model) else ""
         broken = f" At {count(line.broken, 'step')} it was no finite number." if line.broken else ""
         return (
             f"{self.says} The line goes from {first} to {last}; all values lie between {low} and {high}.{broken}{axis}"
-            f"{caption_of_marks(story)}"
+            f"{caption_of_marks(page_model)}"
         )
 
-    def table(self, story: PageModel) -> Table:
-        line = story.timeline.line(self.name).finite()
+    def table(self, page_model: PageModel) -> Table:
+        line = page_model.timeline.line(self.name).finite()
         chosen = np.unique(np.linspace(0, len(line.step_T) - 1, ROWS).round().astype(int))
         columns = (line.mean_T, line.low_T, line.high_T)
         rows = [[f"{line.step_T[at]:,.0f}", *(spoken(column[at]) for column in columns)] for at in chosen]
         return Table(("around step", self.line_is, "smallest", "largest"), rows)
 
-    def _logarithmic(self, story: PageModel) -> bool:
-        line = story.timeline.line(self.name).finite()
+    def _logarithmic(self, page_model: PageModel) -> bool:
+        line = page_model.timeline.line(self.name).finite()
         if line.is_empty or not self.may_be_logarithmic:
             return False
         smallest, largest = _extremes(line)

@@ -19,11 +19,11 @@ class OutlookChart(Chart):
     heading = "What more workers would bring"
     role = "chart"
 
-    def is_there(self, story: PageModel) -> bool:
-        return story.outlook() is not None
+    def is_there(self, page_model: PageModel) -> bool:
+        return page_model.outlook() is not None
 
-    def data(self, story: PageModel) -> dict[str, Columns]:
-        found = story.outlook()
+    def data(self, page_model: PageModel) -> dict[str, Columns]:
+        found = page_model.outlook()
         if found is None:
             return {}
         workers = found.workers * np.geomspace(TIMES[0], TIMES[-1], POINTS)
@@ -31,11 +31,11 @@ class OutlookChart(Chart):
         efficiency = [found.efficiency(float(number)) for number in workers]
         return {self.name: {"x": workers, **_columns("steps", steps), **_columns("efficiency", efficiency)}}
 
-    def look(self, story: PageModel) -> tuple[int]:
-        return (story.timeline.workers,)
+    def look(self, page_model: PageModel) -> tuple[int]:
+        return (page_model.timeline.workers,)
 
-    def draw(self, story: PageModel, sources: Sources, steps: Range1d) -> figure:
-        now = story.timeline.workers
+    def draw(self, page_model: PageModel, sources: Sources, steps: Range1d) -> figure:
+        now = page_model.timeline.workers
         plot = bare(
             figure(
                 name=self.name,
@@ -60,14 +60,14 @@ class OutlookChart(Chart):
         plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
         return plot
 
-    def caption(self, story: PageModel) -> str:
+    def caption(self, page_model: PageModel) -> str:
         return (
             "Solid: steps to the same loss, of those needed now. Dashed: efficiency, what a sample brings compared "
             "with one worker alone. Bands: intervals of 90 %."
         )
 
-    def table(self, story: PageModel) -> Table | None:
-        found = story.outlook()
+    def table(self, page_model: PageModel) -> Table | None:
+        found = page_model.outlook()
         if found is None:
             return None
         numbers = [times * found.workers for times in TIMES]
