@@ -25,14 +25,14 @@ import torch.distributed as dist
 from listening_cost import TOKENS, VOCABULARY, Transformer
 from torch import nn
 
-from unisono.lab.bench.route_cost import PLAIN, ROUTES, route_cost
+from unisono.lab.bench.step_cost import PLAIN_DDP, ROUTES, route_cost
 from unisono.lab.bench.training import Trainee
 from unisono.weightings import AgreementFilter
 
 BATCH = 8
 BLOCK = 5
 VARIANTS = {
-    PLAIN: None,
+    PLAIN_DDP: None,
     "listening only": {},
     "sketch, model": ROUTES["sketch, model"],
     "sketch, bucket": {"weighting": AgreementFilter(), "gram": "sketch", "scope": "bucket"},

@@ -12,6 +12,7 @@ from benchmarks.detection.manuals import RULES
 from benchmarks.detection.tally import FaultRow, HealthyRow, Tally, Verdict, most_likely, verdicts
 
 from unisono.common.errors import UserError
+from unisono.common.terminal import table
 
 FILE = "detection.json"
 GOALS = {
@@ -89,14 +90,7 @@ def cells(verdict: Verdict) -> list[str]:
 
 def _table(found: Sequence[Verdict]) -> str:
     rows = [list(HEAD), *map(cells, found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = [
-        "  ".join(
-            f"{cell:<{w}}" if c == 0 else f"{cell:>{w}}" for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n".join(lines)
+    return "\n".join(table(rows, "<" + ">" * (len(HEAD) - 1)))
 
 
 def _healthy(rows: Sequence[HealthyRow]) -> str:

@@ -14,15 +14,15 @@ from torch import nn
 import unisono
 from unisono.listen import torch_patches
 from unisono.listen.gradient_reader import GradientReader
-from unisono.monitor import run_directory
+from unisono.monitor import run_recorder
 from unisono.records.runfile import read_run
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    run_directory._run_of_this_process.cache_clear()
-    monkeypatch.setattr(run_directory, "_unnamed", itertools.count(1))
+    run_recorder._run_of_this_process.cache_clear()
+    monkeypatch.setattr(run_recorder, "_unnamed", itertools.count(1))
     torch.set_num_threads(1)
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import unisono
 from launch import launch, torchrun, under_unisono
-from unisono.monitor import run_directory
+from unisono.monitor import run_recorder
 from unisono.records.runfile import read_run
 from unisono.show.sinks.sink import OpenSink, Sink
 
@@ -104,8 +104,8 @@ class OpenRaising(OpenSink):
 @pytest.fixture
 def fresh_process(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    run_directory._run_of_this_process.cache_clear()
-    monkeypatch.setattr(run_directory, "_unnamed", itertools.count(1))
+    run_recorder._run_of_this_process.cache_clear()
+    monkeypatch.setattr(run_recorder, "_unnamed", itertools.count(1))
     torch.set_num_threads(1)
 
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import unisono
 from guarded import at, run_dir, scaled_gradients, state_print, told
-from unisono.act.actions import sending
+from unisono.act.actions import resync_transfer
 from unisono.act.checkpoints import DiskStore, model_part
 from unisono.act.guard import executor
 from unisono.act.guard.executor import Executor
@@ -150,7 +150,7 @@ PHASES = {
     "half-way": (model_part, "put_back_buffers"),
     "gone-back": (executor, "go_back"),
     "before-resync": (executor, "resync"),
-    "while-sending": (sending, "_fill"),
+    "while-sending": (resync_transfer, "_fill"),
     "after-resync": (Executor, "_resync"),
 }
 LATE = ("gone-back", "after-resync")

@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from unisono.act.actions import sending
+from unisono.act.actions import resync_transfer
 from unisono.act.actions.resync import resync
 
 WORKERS = 4
@@ -102,7 +102,7 @@ def repaired(case):
     memory, before, optimizers = run.memory(), run.digest(), [run.optimizer]
     if case == "other-optimizers" and rank == 2:
         optimizers *= 2
-    sending.AT_ONCE = 96 if case == "pieces" else 1 << 26
+    resync_transfer.AT_ONCE = 96 if case == "pieces" else 1 << 26
     try:
         told = resync(run.group, run.model, optimizers)
     except RuntimeError as error:
@@ -154,7 +154,7 @@ def struck(point):
     run.backward()
     if dist.get_rank() == 2:
         everything(run)
-    sending.AT_ONCE = 96  # many pieces: some have arrived, some have not
+    resync_transfer.AT_ONCE = 96  # many pieces: some have arrived, some have not
     dies_at(call, victim)
     if call == 0 and dist.get_rank() == victim:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import io
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 from unisono import __version__
 from unisono.cli.commands import COMMANDS
 from unisono.common.errors import UserError
+from unisono.common.spec import nearest
 from unisono.common.terminal import plain
 
 NAMES = [name for group in COMMANDS.values() for name in group]
@@ -94,9 +94,7 @@ def _overview() -> str:
 def _known(name: str) -> str:
     if name in NAMES:
         return name
-    near = difflib.get_close_matches(name, NAMES, n=1)
-    hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(NAMES)}."
-    raise UserError(f"there is no command `{name}`. {hint} See: unisono --help")
+    raise UserError(f"there is no command `{name}`. {nearest(name, NAMES)} See: unisono --help")
 
 
 def _explained(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -28,6 +29,26 @@ def colour() -> bool:
 
 def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+def table(rows: Sequence[Sequence[object]], aligned: str, widths: Sequence[int] | None = None) -> list[str]:
+    """Cells below each other, two spaces between columns.
+
+    :param aligned: `<` or `>` for each column.
+    :param widths: Of the columns; what is longer is cut. Otherwise each is as wide as its widest cell.
+    """
+    cells = [[str(cell) for cell in row] for row in rows]
+    wide = widths or [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            f"{cut(cell, width):{side}{width}}" for cell, side, width in zip(row, aligned, wide, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 3)] + "..."
 
 
 def plain(text: str) -> str:

@@ -1,40 +1,58 @@
-"""Output files that appear whole or not at all."""
+"""Files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from unisono.common.errors import UserError
 
 
 @contextlib.contextmanager
-def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside `target` to write to; it takes the target's place when the block ends well."""
-    final = output_path(target)
-    try:
-        descriptor, name = tempfile.mkstemp(dir=final.parent, prefix=".unisono-", suffix=final.suffix)
-    except OSError as error:
-        raise _unwritable(final, error) from None
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, for this user only, which takes its place when the block ends well and is on the disk then.
+
+    Its `name` is the temporary one beside `path`, for those who write by name.
+    """
+    # Several hosts may write the same file at the same time; a link in its place is not followed.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     os.close(descriptor)
     try:
-        yield Path(name)
-        _put_in_place(Path(name), final)
-    except OSError as error:
-        raise _unwritable(final, error) from None
+        with open(temporary, "rb+") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            temporary.unlink(missing_ok=True)
 
 
-def _put_in_place(temporary: Path, final: Path) -> None:
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    temporary.replace(final)
+def sync_folder(path: Path) -> None:
+    """Names are safe on the disk only when their folder is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def whole_file(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside `target` to write to by name; what goes wrong is the user's to mend."""
+    final = output_path(target)
+    try:
+        with replacing(final) as file:
+            yield Path(file.name)
+    except OSError as error:
+        raise _unwritable(final, error) from None
 
 
 def output_beside(run: Path, target: str | os.PathLike[str]) -> Path:

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unisono.exchange.epoch_coverage import EpochCoverage
-from unisono.exchange.sample_draws import SampleDraws
+from unisono.exchange.epoch_coverage import EpochCoverage, SampleDraws
 from unisono.exchange.store import Message
 from unisono.listen.evidence.batch_tracker import MASKS, Leaf, Pull
 from unisono.listen.evidence.rng_streams import consumed

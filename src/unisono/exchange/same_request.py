@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed
 
-from unisono.common.ranks_key import group_key
+from unisono.exchange.store import group_key
 
 dist: Any = torch.distributed  # its stores are not in its annotations
 PATIENCE = 60.0

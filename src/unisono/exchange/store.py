@@ -7,6 +7,7 @@ store's memory stays constant.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import struct
 import threading
@@ -21,7 +22,6 @@ from weakref import WeakKeyDictionary
 import torch.distributed
 
 from unisono.common.limits import ALL_PAIRS_UP_TO
-from unisono.common.ranks_key import group_key
 from unisono.exchange.rank_step_bytes import pack, unpack
 from unisono.listen.listening_plan import Announcement
 from unisono.listen.messages import RankStep
@@ -196,3 +196,13 @@ class MessageStore:
             news.append(Announcement(**json.loads(self._store.get(f"plan/{self._announced}"))))
             self._announced += 1
         return news
+
+
+LONGEST = 64
+
+
+def group_key(ranks: Sequence[int]) -> str:
+    name = "-".join(map(str, ranks))
+    if len(name) <= LONGEST:
+        return name
+    return f"{len(ranks)}-ranks-{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from unisono.common.backoff import Backoff
 from unisono.exchange.evidence_messages import EvidenceMessages
 from unisono.exchange.gloo_channel import Payload
 from unisono.exchange.reconnect import ReconnectingChannel
@@ -87,7 +88,7 @@ class ExchangeThread:
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
         self._posted = self._looked = self._asked = 0.0
         self._greeted = False
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._closing, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
 
@@ -132,12 +133,11 @@ class ExchangeThread:
     def _try(self, work: Callable[[], None]) -> None:
         try:
             work()
-            self._pause = FIRST_PAUSE
+            self._backoff.succeeded()
         except Exception as error:
             self.complain(f"the side channel failed ({type(error).__name__}: {error}); training is not affected")
             # A store that is gone stays gone, and torch writes a page about each try.
-            self._closing.wait(self._pause)
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._closing.wait(self._backoff.failed())
 
     def _turn(self) -> None:
         self._open_handovers()

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from unisono.common.layer_groups import layer_groups
-from unisono.listen.even_share import even_share
 from unisono.listen.gradient_buffers import BufferRing, DeviceReadout, GradientReadout, HostReadout
 from unisono.listen.read_timing import GradientLifetime, ReadTiming
 from unisono.sketch import ModelSketch, compile_kernels, default_length, real_elements, total_square, window_seed
@@ -117,3 +116,12 @@ class GradientReader:
         if self._on_device:
             return BufferRing(lambda: torch.empty(numbers, pin_memory=True), most)
         return BufferRing(lambda: torch.zeros(groups, 2 * length, device=self.device), most)
+
+
+def even_share(sizes: Sequence[int], worker: int, world: int) -> list[int]:
+    """The places that fall to one worker: even by elements, and every worker knows the split."""
+    total, seen, owners = max(1, sum(sizes)), 0, []
+    for size in sizes:
+        owners.append(min(world - 1, (seen + size // 2) * world // total))
+        seen += size
+    return [place for place, owner in enumerate(owners) if owner == worker]

@@ -23,7 +23,6 @@ from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import ListeningPlan
 from unisono.listen.messages import Steered
 from unisono.listen.models.wrapper import Wrapper
-from unisono.listen.nested_optimizers import NestedOptimizers
 from unisono.listen.never_raise import never_raise
 from unisono.listen.step_loss import StepLoss
 from unisono.listen.torch_patches import Listener
@@ -259,3 +258,26 @@ class StepTracker(Listener):
         if self._readout is not None:
             self._readout.discard()
             self._readout = None
+
+
+class NestedOptimizers:
+    def __init__(self) -> None:
+        self._stepping: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._stepping)
+
+    def enter(self, optimizer: object) -> None:
+        """An error may have kept it from ending last time."""
+        self._close(optimizer)
+        self._stepping.append(id(optimizer))
+
+    def leave(self, optimizer: object) -> bool:
+        """Whether this was the outermost one."""
+        self._close(optimizer)
+        return not self._stepping
+
+    def _close(self, optimizer: object) -> None:
+        """Also those inside it."""
+        if id(optimizer) in self._stepping:
+            del self._stepping[self._stepping.index(id(optimizer)) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from unisono.common.backoff import Backoff
 from unisono.common.schedule import BURST
 from unisono.exchange.thread import ExchangeThread
 from unisono.listen.listening_plan import AHEAD, Announcement, Budget
@@ -25,7 +26,7 @@ class ScheduleAdapter:
         self._last_step = -1
         self._interval_set_at = -FEWEST_STEPS_BETWEEN_INTERVALS
         self._processor = time.thread_time()
-        self._retry_at, self._retry_after = 0.0, SHORTEST_RETRY
+        self._retry_at, self._backoff = 0.0, Backoff(SHORTEST_RETRY, LONGEST_RETRY)
         self._lost = False
         self._suspected_at = -STEPS_BETWEEN_SUSPICIONS
 
@@ -65,7 +66,7 @@ class ScheduleAdapter:
             self._announce(Announcement(start=start, end=start + BURST), exchange)
 
     def directions_arrived(self) -> None:
-        self._retry_after = SHORTEST_RETRY
+        self._backoff.succeeded()
         if self._lost:
             self._lost = False
             self._note("gradient directions are heard again", about="directions-back")
@@ -77,8 +78,7 @@ class ScheduleAdapter:
         if self._retry_at == 0.0:
             self._lost = True
             self._note("gradient directions are lost for a while", about="directions-lost")
-            self._retry_at = now + self._retry_after
-            self._retry_after = min(LONGEST_RETRY, 2 * self._retry_after)
+            self._retry_at = now + self._backoff.failed()
         elif now >= self._retry_at and all_present:
             self._retry_at = 0.0
             self._announce(Announcement(start=self._soon(exchange), era=channel.era + 1), exchange)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unisono.exchange.sample_draws import share_of, together
+from unisono.exchange.epoch_coverage import share_of, together
 from unisono.measure.compare_evidence import twins
 from unisono.records import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
 

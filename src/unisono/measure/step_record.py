@@ -17,7 +17,6 @@ from unisono.common.limits import MATRIX_IN_BURSTS_UP_TO, MATRIX_UP_TO
 from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.measure.agreement import DirectionWindow, by_group, consistency, or_none
 from unisono.measure.compare_evidence import compare
-from unisono.measure.steering_decision import decided
 from unisono.records import StepRecord
 from unisono.sketch import gram
 
@@ -212,3 +211,24 @@ def _deviation(numbers: Sequence[float]) -> float:
     """Population standard deviation; nan if any number is not finite."""
     mean = _mean(numbers)
     return math.sqrt(_mean([(number - mean) ** 2 for number in numbers])) if math.isfinite(mean) else math.nan
+
+
+MOST_WORKERS = 64
+"""Above so many, who was left out is kept only at heard steps: it would be most of a file."""
+
+
+def decided(all_ranks: AllRanksStep, heard: bool) -> dict[str, Any]:
+    """The fields of the step's record; none without steering, or where the worker that tells of it was silent."""
+    signal = next((signal for signal in all_ranks.signal_W if signal is not None and signal.weight_W), None)
+    if signal is None:
+        return {}
+    weight_W, workers = signal.weight_W, len(signal.weight_W)
+    kept = sum(weight != 0 for weight in weight_W)
+    values: dict[str, Any] = {"kept_workers": kept}
+    if workers > MOST_WORKERS and not (heard and kept < workers):
+        return values
+    if kept and not all(math.isclose(weight, 1 / workers, rel_tol=1e-6) for weight in weight_W):
+        values["weight_W"] = weight_W
+    if heard or kept < workers:
+        values["distance_W"] = tuple(None if math.isnan(distance) else distance for distance in signal.distance_W)
+    return values

@@ -25,8 +25,7 @@ from unisono.diagnose.rules import RULES
 from unisono.listen.models.ddp import DDPWrapper
 from unisono.listen.models.wrapper import PlainModule, Wrapper
 from unisono.monitor.guard_setup import asked_guard, set_up
-from unisono.monitor.monitor import Monitor
-from unisono.monitor.null_monitor import NullMonitor
+from unisono.monitor.monitor import Monitor, NullMonitor
 from unisono.monitor.settings import Settings
 from unisono.records.finding import Finding
 from unisono.show.sinks.choosing import VARIABLE, chosen

@@ -24,7 +24,7 @@ from unisono.act.guard.guarded_state import GuardedState
 from unisono.act.guard.hooks import GuardHooks
 from unisono.act.guard.options import VARIABLE, Guard, from_environment
 from unisono.act.guard.restart import GuardRestart
-from unisono.act.steering.comm_hook import steering_of
+from unisono.act.steering.setup import steering_of
 from unisono.exchange.guard_collectives import GuardCollectives
 from unisono.exchange.same_request import check_same
 from unisono.listen.models.wrapper import Wrapper

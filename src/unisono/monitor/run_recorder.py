@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import socket
+import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from unisono import __version__
 from unisono.common.console import Console
+from unisono.common.errors import RunFileError, RunInUse
 from unisono.common.terminal import short
+from unisono.common.whole_file import replacing
 from unisono.measure.evidence_records import facts_record
 from unisono.monitor.live_diagnosis import LiveDiagnosis
-from unisono.monitor.run_directory import choose_run_dir, launcher, open_writer, part_of_run, script_name
 from unisono.records import (
     FORMAT,
     AttemptRecord,
@@ -26,7 +32,7 @@ from unisono.records import (
     WorkerFacts,
     to_line,
 )
-from unisono.records.runfile import RUNS, continue_or_create, point_latest_at
+from unisono.records.runfile import RUNS, RunWriter, continue_or_create, new_run_dir, point_latest_at, read_run
 from unisono.show.sinks.feed import Feed
 from unisono.show.sinks.sink import SinkRun
 from unisono.show.text.summary import Summary
@@ -162,13 +168,79 @@ def _next_attempt(run_dir: Path) -> int:
 
 
 def write_rank_file(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
-    """One write to a fresh file, then a rename: called while the process is dying."""
-    path = Path(run_dir, f"rank-{rank}.jsonl")
-    temporary = path.with_suffix(".tmp")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """In one write: called while the process is dying."""
+    folder = Path(run_dir)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with replacing(folder / f"rank-{rank}.jsonl") as file:
+        file.write("".join(to_line(step) + "\n" for step in steps).encode())
+
+
+LOCK_TRIES, LOCK_SECONDS = 10, 0.3
+_unnamed = count(1)
+
+
+def choose_run_dir(named: str | os.PathLike[str] | None, ranks: list[int]) -> Path:
+    """The directory for a model trained by `ranks`. Unnamed ones of the same process get folders in the first."""
+    if named:
+        return Path(named)
+    run = _run_of_this_process()
+    if ranks[0] != 0:
+        run = run / f"ranks-{ranks[0]}-{ranks[-1]}"
+    nth = next(_unnamed)
+    return run / f"model-{nth}" if nth > 1 else run
+
+
+def part_of_run(run_dir: Path) -> str:
+    """What tells an unnamed model's directory from the process's own, as in `model-2`; empty for the first model."""
+    whole = _run_of_this_process().absolute()
+    return str(run_dir.relative_to(whole)) if whole in run_dir.parents else ""
+
+
+def open_writer(run_dir: Path) -> tuple[Path, RunWriter]:
+    """The run's writer. A rank that was killed may hold it for a moment; another live job gets a place beside it."""
+    for _ in range(LOCK_TRIES):
+        try:
+            return run_dir, RunWriter(run_dir)
+        except RunInUse:
+            time.sleep(LOCK_SECONDS)
+    for number in count(2):
+        beside = run_dir.with_name(f"{run_dir.name}-{number}")
+        with contextlib.suppress(RunInUse):
+            return beside, RunWriter(beside)
+    raise RunInUse(f"No free place beside `{run_dir}`.")
+
+
+@functools.cache
+def _run_of_this_process() -> Path:
+    given = os.environ.get("UNISONO_RUN_DIR")
+    return Path(given) if given else _interrupted_run() or _new_run()
+
+
+def launcher() -> str:
+    """Names the process that started this rank: it stays the same when torchrun restarts its workers."""
+    return f"{socket.gethostname()}:{os.getppid()}"
+
+
+def script_name() -> str:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0] or "python").stem
+
+
+def _new_run() -> Path:
     try:
-        os.write(descriptor, "".join(to_line(step) + "\n" for step in steps).encode())
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
+        return new_run_dir(RUNS, script_name())
+    except OSError:
+        # The writer tries again and says why; a place that cannot be written to must not stop training.
+        return Path(RUNS, script_name())
+
+
+def _interrupted_run() -> Path | None:
+    """The latest run, if torchrun restarted us and the same torchrun began it."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        return None
+    latest = Path(RUNS, "latest")
+    try:
+        attempts = read_run(latest).attempts
+    except RunFileError:
+        return None
+    return latest.resolve() if attempts and attempts[-1].launcher == launcher() else None

@@ -16,8 +16,9 @@ from unisono.records.run import (
     StepRecord,
     Twins,
     WorkerFacts,
+    are_left_out,
+    left_out,
 )
-from unisono.records.steered import are_left_out, left_out
 
 __all__ = [
     "FORMAT",

@@ -6,7 +6,7 @@ folded at once. Suffixes give shapes: P = parameters, G = layer groups, K = sket
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unisono.sketch.fold import Fold, Target, wrap
 from unisono.sketch.gpu.device_fold import DeviceFold
-from unisono.sketch.gpu.launching import available
+from unisono.sketch.gpu.launching import NUMBERS, VECTOR, available, give_up
+from unisono.sketch.gpu.total_norm import total_square
 
 
 class ModelSketch:
@@ -110,3 +111,26 @@ class ModelSketch:
         self._accumulator_G2K = accumulator_G2K
         accumulators = () if accumulator_G2K is None else accumulator_G2K.unbind()
         self._target_G = [self._fold.target(accumulator_2K) for accumulator_2K in accumulators]
+
+
+def compile_kernels(dtypes: Iterable[torch.dtype], length: int, device: torch.device) -> str:
+    """Why they will not be used, if they could be and do not run; then torch does the work."""
+    if not available(device):
+        return ""
+    try:
+        _read_some(dtypes, length, device)
+    except Exception as error:
+        give_up(device)
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _read_some(dtypes: Iterable[torch.dtype], length: int, device: torch.device) -> None:
+    """A few numbers of each type, with and without whole vectors."""
+    for dtype in sorted(set(dtypes).intersection(NUMBERS), key=str):
+        for elements in (VECTOR, 1):
+            numbers = torch.zeros(elements, dtype=dtype, device=device)
+            fold = DeviceFold(["weight"], [elements], [0], length, device)
+            fold.read([(0, numbers)])
+            fold.end()
+            total_square([numbers], device)

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from unisono.exchange.epoch_coverage import LONG_ORDER, EpochCoverage
-from unisono.exchange.sample_draws import SampleDraws
+from unisono.exchange.epoch_coverage import LONG_ORDER, EpochCoverage, SampleDraws
 from unisono.sketch.fingerprint import hash_of
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from unisono.exchange.sample_draws import MOST_KEPT, SampleDraws, share_of, together
+from unisono.exchange.epoch_coverage import MOST_KEPT, SampleDraws, share_of, together
 
 
 def counter(samples):

@@ -5,9 +5,8 @@ import threading
 import pytest
 import torch.distributed as dist
 
-from unisono.common.ranks_key import LONGEST, group_key
 from unisono.exchange import store as message_store
-from unisono.exchange.store import MessageStore, pace, wait_for_registrations
+from unisono.exchange.store import LONGEST, MessageStore, group_key, pace, wait_for_registrations
 from unisono.listen.messages import RankStep
 
 WORLD = 200

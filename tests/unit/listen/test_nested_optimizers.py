@@ -1,6 +1,6 @@
 """Which optimizer ends a step when one keeps another."""
 
-from unisono.listen.nested_optimizers import NestedOptimizers
+from unisono.listen.step_tracker import NestedOptimizers
 
 INNER, OUTER = object(), object()
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from unisono.exchange.sample_draws import SampleDraws, share_of
+from unisono.exchange.epoch_coverage import SampleDraws, share_of
 from unisono.measure import evidence_records as assembly
 from unisono.measure.evidence_records import MOST_NAMED, PATIENCE, EvidenceRecords, facts_record
 from unisono.records import from_line, to_line

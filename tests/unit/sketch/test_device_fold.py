@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from launch import launch
-from unisono.sketch import ModelSketch
-from unisono.sketch.gpu import compiling, launching
+from unisono.sketch import ModelSketch, model_sketch
+from unisono.sketch.gpu import launching
 from unisono.sketch.gpu.layout import ROWS_OF_A_RUN, UNITS, lay_out, runs_of, slots_wanted
 
 JOB = Path(__file__).parents[2] / "jobs" / "interpreted.py"
@@ -70,9 +70,9 @@ def test_kernels_that_do_not_run_leave_the_work_to_torch(monkeypatch):
 
     monkeypatch.setattr(launching, "KINDS", {"cpu"})
     monkeypatch.setattr(launching, "_out_of_order", set())
-    monkeypatch.setattr(compiling, "_read_some", fail)
+    monkeypatch.setattr(model_sketch, "_read_some", fail)
     assert launching.available(CPU)
-    assert "no C compiler" in compiling.compile_kernels([torch.float32], LENGTH, CPU)
+    assert "no C compiler" in model_sketch.compile_kernels([torch.float32], LENGTH, CPU)
     assert not launching.available(CPU)
     reading, gradient = ModelSketch(["weight"], [5], [0], 1, LENGTH, CPU), torch.arange(5.0)
     reading.begin()

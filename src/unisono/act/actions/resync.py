@@ -8,7 +8,10 @@ W = workers, K = kinds, H = numbers of the first message, I = items of a kind.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -16,10 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from unisono.act.actions.replica_inventory import KINDS, Inventory
-from unisono.act.actions.resync_result import Overwritten, ResyncResult
-from unisono.act.actions.sending import gathered, send_object, send_tensors
-from unisono.act.actions.vote import givers
+from unisono.act.actions.resync_inventory import KINDS, Inventory
+from unisono.act.actions.resync_transfer import gathered, send_object, send_tensors
 from unisono.exchange.steering_collectives import SteeringCollectives
 
 NAMES_KEPT = 8
@@ -145,3 +146,84 @@ class _Repair:
             largest_in_buffers=largest.get("buffers", 0.0),
             names=tuple(islice(chain.from_iterable(names.values()), NAMES_KEPT)),
         )
+
+
+def givers(print_KW: Sequence[Sequence[int]]) -> tuple[int, list[int]]:
+    """
+    The worker whom the others take all kinds from, and the one they take each kind from.
+
+    The first is the lowest one that is in the largest camp in as many kinds as possible. Where a kind has a largest
+    camp without it, that kind comes from the lowest of the camp.
+    """
+    camps = [_largest_camp(print_W) for print_W in print_KW]
+    workers = range(len(print_KW[0]))
+    source = max(workers, key=lambda worker: (sum(worker in camp for camp in camps), -worker))
+    return source, [source if not camp or source in camp else min(camp) for camp in camps]
+
+
+def _largest_camp(print_W: Sequence[int]) -> frozenset[int]:
+    """Nobody, where two camps are as large as each other."""
+    (first, size), *others = Counter(print_W).most_common(2)
+    if others and others[0][1] == size:
+        return frozenset()
+    return frozenset(worker for worker, found in enumerate(print_W) if found == first)
+
+
+MOST_SAID = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """What one worker took from another."""
+
+    worker: int
+    by: int
+    parameters: int = 0
+    buffers: int = 0
+    states: int = 0
+    """Parameters of which the optimizer's memory was replaced, and optimizers of which the settings were."""
+
+    largest: float = 0.0
+    """The largest absolute difference in parameters; infinite where a value was not finite on one of the two."""
+
+    largest_in_buffers: float = 0.0
+    """Apart: some of them count, and differ by whole numbers."""
+
+    names: tuple[str, ...] = ()
+    """The first of what differed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncResult:
+    """Workers are numbered as in the group."""
+
+    source: int
+    parameters: int
+    """As many as were compared."""
+
+    buffers: int
+    overwritten: tuple[Overwritten, ...] = ()
+    left_alone: tuple[str, ...] = ()
+    """Reasons why something was not compared."""
+
+    def sentence(self, ranks: Sequence[int]) -> str:
+        """
+        :param ranks: The launcher's numbers of the workers.
+        """
+        said = [self._about(each, ranks) for each in self.overwritten[:MOST_SAID]]
+        more = len({each.worker for each in self.overwritten} - {each.worker for each in self.overwritten[:MOST_SAID]})
+        said += [f"{more} more overwritten"] if more else []
+        return ". ".join([*(said or ["all replicas are equal"]), *self.left_alone])
+
+    def _about(self, each: Overwritten, ranks: Sequence[int]) -> str:
+        parts = (
+            _tensors(each.parameters, self.parameters, "parameters", each.largest),
+            _tensors(each.buffers, self.buffers, "buffers", each.largest_in_buffers),
+            "optimizer state" if each.states else "",
+        )
+        return f"rank {ranks[each.worker]} was overwritten by rank {ranks[each.by]}: {'; '.join(filter(None, parts))}"
+
+
+def _tensors(count: int, total: int, kind: str, largest: float) -> str:
+    apart = f"largest difference {largest:.1e}" if math.isfinite(largest) else "some values were not finite"
+    return f"{count} of {total} {kind}, {apart}" if count else ""

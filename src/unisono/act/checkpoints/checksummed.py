@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from unisono.act.checkpoints import plain_files
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
+from unisono.common.whole_file import replacing
 
 LARGEST = 4096
 
 
 def write(path: Path, fields: Mapping[str, Any]) -> None:
     content = _with_checksum(fields)
-    with plain_files.whole(path) as file:
+    with replacing(path) as file:
         file.write(content)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 
 
 def copied(value: Any) -> Any:

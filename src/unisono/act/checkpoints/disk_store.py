@@ -17,7 +17,7 @@ import torch
 
 from unisono.act.checkpoints import checksummed, files, plain_files
 from unisono.act.checkpoints.ledger import Ledger
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 from unisono.act.checkpoints.restart import check_finite, load_parts, origin_of, own_name
 from unisono.act.checkpoints.snapshot import Snapshot
 from unisono.act.checkpoints.store import not_held

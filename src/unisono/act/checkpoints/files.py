@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from unisono.act.checkpoints import checksummed, plain_files
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
+from unisono.common.whole_file import replacing
 
 MARK = "healthy.json"
 LARGEST = 1 << 40
@@ -49,7 +50,7 @@ def write(path: Path, content: dict[str, Any], origin: Origin, stopped: Callable
     manifest = manifest_of(path)
     # An older file of that name must not meet the new manifest, nor the other way round.
     manifest.unlink(missing_ok=True)
-    with plain_files.whole(path) as file:
+    with replacing(path) as file:
         hashing = _Hashing(file, stopped)
         try:
             torch.save(content, cast("BinaryIO", hashing))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unisono.act.checkpoints.copies import copied, plain
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 
 
 def parameters_of(module: nn.Module) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from unisono.act.checkpoints.copies import copied, plain
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 from unisono.listen.evidence.weight_prints import is_sharded
 
 

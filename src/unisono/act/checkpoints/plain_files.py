@@ -1,16 +1,17 @@
-"""Files that appear whole or not at all, for this user only; links, pipes and devices are refused."""
+"""Folders and files of checkpoints as they should be: links, pipes and devices are refused."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.common.whole_file import sync_folder
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be taken, kept or used. Nothing has been changed by the attempt to use it."""
 
 
 def make_folder(path: Path) -> None:
@@ -28,24 +29,6 @@ def check_folder(path: Path) -> None:
         raise CheckpointError(f"A folder of checkpoints should exist. Found no `{path}` ({error.strerror}).") from error
     if not stat.S_ISDIR(mode):
         raise CheckpointError(f"A folder of checkpoints should be a real one. Found `{path}`, a link or a file.")
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes its place when the block ends well and lies safely on the disk then."""
-    # Several hosts may write the same mark at the same time.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def read(path: Path, largest: int, *, from_disk: bool = False) -> bytes:
@@ -72,12 +55,3 @@ def _content(path: Path, descriptor: int, largest: int, from_disk: bool) -> byte
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     with os.fdopen(descriptor, "rb", closefd=False) as file:
         return file.read(largest + 1)
-
-
-def sync_folder(path: Path) -> None:
-    """Names are safe on the disk only when their folder is."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

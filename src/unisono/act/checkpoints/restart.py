@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unisono.act.checkpoints import checksummed, files, model_part, plain_files
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 from unisono.act.checkpoints.snapshot import Snapshot
 
 

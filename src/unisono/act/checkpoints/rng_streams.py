@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 
 
 def capture() -> dict[str, Any]:

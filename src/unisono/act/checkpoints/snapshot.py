@@ -12,7 +12,7 @@ from torch import nn
 from unisono.act.checkpoints import model_part, optimizer_part
 from unisono.act.checkpoints import rng_streams as streams
 from unisono.act.checkpoints.copies import plain
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 
 FORM = 1
 """Of what a snapshot holds; another number is refused."""

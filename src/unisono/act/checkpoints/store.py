@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from unisono.act.checkpoints import model_part
 from unisono.act.checkpoints.ledger import Ledger
-from unisono.act.checkpoints.problem import CheckpointError
+from unisono.act.checkpoints.plain_files import CheckpointError
 from unisono.act.checkpoints.snapshot import Snapshot
 
 

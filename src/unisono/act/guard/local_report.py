@@ -12,8 +12,8 @@ from torch import Tensor
 
 from unisono.exchange.guard_messages import FINITE, LENGTH, LOSS, LOSS_KNOWN, SQUARE, RankReport
 from unisono.listen.device_scalars import plain, sum_of
-from unisono.listen.even_share import even_share
 from unisono.listen.grad_hooks import GradientHooks
+from unisono.listen.gradient_reader import even_share
 from unisono.listen.step_loss import StepLoss
 from unisono.sketch import measure_norm
 

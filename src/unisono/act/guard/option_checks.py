@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.act.guard.policy import Row
 from unisono.common.errors import UserError
+from unisono.common.spec import nearest
 from unisono.diagnose.rules import RULES
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ MOST_SPIKES = 10
 def check_names(found: Iterable[str], known: Sequence[str]) -> None:
     for name in found:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"Choose from: {', '.join(known)}."
+            hint = nearest(name, known)
             raise UserError(f"an option of the guard should be one that exists. Found `{name}`. {hint}")
 
 

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from unisono.act.steering.comm_hook import CommHookState, steering_of, unisono_steering
 from unisono.act.steering.exact_route import ExactRoute
 from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.steering.steering import Steering
@@ -161,4 +160,27 @@ def _refuse_another(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError(
         "DDP takes one communication hook, and unisono steers with it. Found another one being registered. "
         "Remove it, or do without `weighting` (`--weighting`)."
+    )
+
+
+class CommHookState:
+    """Copied or pickled with the model it steers nothing: the copy's gradients are its own."""
+
+    def __init__(self, steering: Any = None) -> None:
+        self.steering = steering
+
+    def __reduce__(self) -> tuple[type[CommHookState], tuple[()]]:
+        return CommHookState, ()
+
+
+# Without annotations: DDP compares them with types, and here they would be text.
+def unisono_steering(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    return state.steering.bucket_arrived(bucket)
+
+
+def steering_of(model: Any) -> Any:
+    """What steers this model already, if anything does."""
+    states = [state for _, state in getattr(model, "_comm_hooks", ())]
+    return next(
+        (state.steering for state in states if isinstance(state, CommHookState) and state.steering is not None), None
     )

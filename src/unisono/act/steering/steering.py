@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.act.actions.skip import Skipping
-from unisono.act.steering.counts import SteeredMean
 from unisono.act.steering.exact_route import ExactRoute
 from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.weightings.consensus import distances
@@ -232,3 +231,27 @@ class Steering(torch_patches.Listener):
 def _real(buffer_N: Tensor) -> Tensor:
     """The same memory, in which a complex number is two."""
     return torch.view_as_real(buffer_N).view(-1) if buffer_N.is_complex() else buffer_N
+
+
+class SteeredMean:
+    def __init__(self, workers: int) -> None:
+        self._size = 0
+        self._weight_W = [0.0] * workers
+        self._distance_W = [0.0] * workers
+
+    @property
+    def empty(self) -> bool:
+        return self._size == 0
+
+    def add(self, size: int, weight_W: Sequence[float], distance_W: Sequence[float]) -> None:
+        """A part of `size` numbers. Weights that are nan, where nobody was finite, count as zero."""
+        self._size += size
+        for worker, (weight, distance) in enumerate(zip(weight_W, distance_W, strict=True)):
+            self._weight_W[worker] += size * (0.0 if math.isnan(weight) else weight)
+            self._distance_W[worker] += size * distance
+
+    def result(self) -> Steered:
+        return Steered(
+            tuple(weight / self._size for weight in self._weight_W),
+            tuple(distance / self._size for distance in self._distance_W),
+        )

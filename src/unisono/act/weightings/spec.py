@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unisono.common.errors import UserError
+from unisono.common.spec import listed, parse
 
 VARIABLE = "UNISONO_WEIGHTING"
 GRAMS, SCOPES = ("sketch", "exact"), ("model", "bucket")
@@ -45,18 +46,17 @@ class Asked:
 
 def asked(text: str) -> Asked:
     """Raises UserError on what cannot be."""
-    name, _, rest = text.partition(":")
+    name, options = parse(text)
     if name not in OPTIONS:
         raise UserError(
-            f"a weighting should be {_listed(OPTIONS)}. Found `{name}`. Write: --weighting agreement:max_distance=0.95"
+            f"a weighting should be {listed(OPTIONS)}. Found `{name}`. Write: --weighting agreement:max_distance=0.95"
         )
     known = OPTIONS[name] | COMMON
     values: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if key not in known or not equals:
-            raise UserError(f"options of the weighting `{name}` should be {_listed(known)}. Found `{part}`.")
-        values[key] = known[key](key, value)
+    for option in options:
+        if option.name not in known or not option.given:
+            raise UserError(f"options of the weighting `{name}` should be {listed(known)}. Found `{option}`.")
+        values[option.name] = known[option.name](option.name, option.value)
     if values.get("fusion") == "halving" and values.get("order", "any") == "any":
         raise UserError("the fusion `halving` depends on the order of workers. Add: order=sequential")
     if values.get("gram") == "exact" and (values.get("preconditioned") or values.get("window")):
@@ -86,7 +86,7 @@ def _number(low: float, high: float) -> Callable[[str, str], float]:
 def _one_of(*choices: str) -> Callable[[str, str], str]:
     def read(key: str, value: str) -> str:
         if value not in choices:
-            raise UserError(f"`{key}` of a weighting should be {_listed(choices)}. Found `{value}`.")
+            raise UserError(f"`{key}` of a weighting should be {listed(choices)}. Found `{value}`.")
         return value
 
     return read
@@ -100,11 +100,6 @@ def _steps(key: str, value: str) -> int:
     if not value.isdecimal() or not 2 <= int(value) <= 10**6:
         raise UserError(f"`{key}` of a weighting should be a whole number of steps from 2 up. Found `{value}`.")
     return int(value)
-
-
-def _listed(names: Any) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return " or ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else quoted[0]
 
 
 OPTIONS: dict[str, dict[str, Callable[[str, str], Any]]] = {

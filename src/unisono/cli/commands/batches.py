@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 from unisono.common.errors import UserError
+from unisono.common.terminal import table as aligned
 from unisono.records.runfile import read_run, scan
 from unisono.show.analysis.checkup import strict
 from unisono.show.analysis.unusual_batches import FAR_OFF, WINDOW, UnusualBatch, unusual_batches
 
 INDICES_SHOWN = 6
-ROW = "{:>8}  {:>5}  {:<10}  {:>10}  {:>10}  {:>8}  {:>7}  {}"
 LEGEND = f"""
 off: standard deviations from the other workers' batches of the step and from the rank's own
      last {WINDOW} steps, the smaller of the two; batches under {FAR_OFF:.0f} are not shown
@@ -45,15 +45,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(found: list[UnusualBatch]) -> str:
-    head = ROW.format("step", "rank", "what", "loss", "peers", "off", "samples", "indices")
-    return "\n".join([head, *map(_row, found), LEGEND])
+    rows = [("step", "rank", "what", "loss", "peers", "off", "samples", "indices"), *map(_row, found)]
+    widths = [8, 5, 10, 10, 10, 8, 7, max(len(str(row[-1])) for row in rows)]
+    return "\n".join([*aligned(rows, ">><>>>><", widths), LEGEND])
 
 
-def _row(one: UnusualBatch) -> str:
+def _row(one: UnusualBatch) -> tuple[object, ...]:
     off = f"{one.off:+.1f}" if one.off and math.isfinite(one.off) else "-"
     samples = "-" if one.samples is None else one.samples
     numbers = (one.step, one.rank, one.what, _number(one.loss), _number(one.peers), off, samples)
-    return ROW.format(*numbers, _few(one))
+    return *numbers, _few(one)
 
 
 def _number(value: float | None) -> str:

@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from operator import sub
 
-from unisono.diagnose.statistics.bets import SIDES, Bets
+from unisono.diagnose.statistics.bets import SIDES, Bets, Persistence
 from unisono.diagnose.statistics.order import NORMAL, Window, gaps_to_others, median, scatter
-from unisono.diagnose.statistics.persistence import Persistence
 
 CHANCE = 1e-5
 """Probability of a false alarm in a whole run."""

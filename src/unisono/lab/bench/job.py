@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from unisono.lab.bench.models import Shape, Transformer, loss_of, shape_for
 from unisono.lab.bench.request import BenchRequest
-from unisono.lab.bench.route_cost import ROUTES, route_cost
-from unisono.lab.bench.step_cost import step_cost
+from unisono.lab.bench.step_cost import ROUTES, route_cost, step_cost
 from unisono.lab.bench.training import Trainee
 
 RESTS = 0.2

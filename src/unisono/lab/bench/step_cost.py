@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from unisono.act.weightings.agreement import AgreementFilter
 from unisono.common.schedule import DEFAULT, every
 from unisono.lab.bench.training import AttachOptions, TimedBlock, Trainee
 from unisono.listen.listening_plan import Budget
@@ -91,3 +92,31 @@ def _differences(times: Sequence[float], plain: Sequence[float]) -> list[float]:
 
 def _percents(times: Sequence[float], plain: Sequence[float]) -> list[float]:
     return [100 * (one / other - 1) for one, other in zip(times, plain, strict=True)]
+
+
+PLAIN_DDP = "plain DDP"
+ROUTES: dict[str, AttachOptions] = {
+    PLAIN_DDP: None,
+    "sketch, model": {"weighting": AgreementFilter(), "gram": "sketch"},
+    "exact, model": {"weighting": AgreementFilter(), "gram": "exact"},
+}
+
+
+def route_cost(
+    trainee: Trainee, routes: Mapping[str, AttachOptions], turns: int, steps: int, after_block: Callable[[], None]
+) -> dict[str, Any]:
+    """
+    :param routes: by name, how `unisono.attach` is called; `PLAIN_DDP` is what the others are compared with.
+    """
+    blocks = by_turns(trainee, routes, turns, steps, after_block)
+    times = {name: [statistics.median(block.milliseconds) for block in found] for name, found in blocks.items()}
+    ratios = {
+        name: [one / plain for one, plain in zip(found, times[PLAIN_DDP], strict=True)] for name, found in times.items()
+    }
+    return {
+        "turns": turns,
+        "steps_a_block": steps,
+        "milliseconds": {name: statistics.median(found) for name, found in times.items()},
+        "ratio": {name: statistics.median(found) for name, found in ratios.items()},
+        "spread": {name: spread_of(found) for name, found in ratios.items()},
+    }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from unisono.common.terminal import lines_of
+from unisono.common.terminal import lines_of, table
 from unisono.diagnose.rules.shared.run_state import spoken
 from unisono.lab.whatif.answer import ENOUGH, KEPT, LEFT_OUT, SKIPPED, Named, WhatIfAnswer, keep_rate
 from unisono.lab.whatif.question import written
 from unisono.lab.whatif.replay import GridRow
 
-ROW = "{:>12}  {:>6}  {:>14}  {:>9}  {:>6}  {}"
+LAST_COLUMN = 24
 LEGEND = """\
 kept: share of the workers, at steps that are not skipped
 skipped: steps at which no two would have agreed
@@ -21,8 +21,8 @@ CAUTION = (
 
 
 def as_text(answer: WhatIfAnswer, width: int) -> str:
-    rows = [ROW.format(answer.question.option, "kept", "skipped", "effective", "cosine", "most rejected")]
-    rows += [_row(answer, row) for row in answer.rows]
+    head = (answer.question.option, "kept", "skipped", "effective", "cosine", "most rejected")
+    rows = table([head, *(_row(answer, row) for row in answer.rows)], ">>>>><", [12, 6, 14, 9, 6, LAST_COLUMN])
     words = [advice(answer), *(_about(one, answer) for one in answer.named), CAUTION]
     parts = [lines_of(_headline(answer), width), rows, LEGEND.splitlines(), *(lines_of(one, width) for one in words)]
     return "\n\n".join("\n".join(part) for part in [*parts, _next(answer)])
@@ -45,10 +45,10 @@ def _headline(answer: WhatIfAnswer) -> str:
     return f"{asked} in {readings}, between steps {answer.first_step:,} and {answer.last_step:,}:"
 
 
-def _row(answer: WhatIfAnswer, row: GridRow) -> str:
+def _row(answer: WhatIfAnswer, row: GridRow) -> tuple[str, ...]:
     kept, effective = keep_rate(row), row.effective_workers
     rejected = answer.most_rejected(row)
-    return ROW.format(
+    return (
         written(row.value),
         "-" if kept is None else _percent(kept),
         f"{row.skipped:,} ({_percent(row.skipped / answer.readings)})",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
@@ -9,7 +12,6 @@ from pathlib import Path
 
 from unisono.records import FORMAT, Record, RunRecord
 from unisono.records.runfile import read_run, scan
-from unisono.show.analysis.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,40 @@ def _understood(header: RunRecord, path: str | PathLike[str]) -> RunRecord:
 def _folder(path: str | PathLike[str]) -> Path:
     absolute = Path(path).absolute()
     return absolute if absolute.is_dir() else absolute.parent
+
+
+LOOKED_AT_EVERY = 1_000
+FIRST_AFTER, NEXT_AFTER = 0.5, 0.2
+
+
+class Progress:
+    """A line that is written over, and gone in the end."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._due = time.monotonic() + FIRST_AFTER
+        self._written = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._written:
+            _write("\r\x1b[K")
+
+    def advance(self) -> None:
+        self._count += 1
+        if self._count % LOOKED_AT_EVERY == 0 and time.monotonic() >= self._due and _is_terminal():
+            self._due = time.monotonic() + NEXT_AFTER
+            self._written = True
+            _write(f"\rreading: {self._count:,} records")
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _write(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from unisono.records import EndRecord, Record
-from unisono.show.live_server.run_status import condition
+from unisono.show.live_server.run_index import condition
 from unisono.show.live_server.tail import Bite, Standing, Tail
 
 MOST_FOLLOWED = 8

@@ -8,6 +8,7 @@ from typing import Any
 
 from unisono.common.console import Console
 from unisono.common.errors import UserError
+from unisono.common.spec import Option, parse
 from unisono.show.sinks.mlflow import MLflow
 from unisono.show.sinks.opentelemetry import OpenTelemetry
 from unisono.show.sinks.prometheus import Prometheus
@@ -60,13 +61,13 @@ def read(text: str) -> list[Sink]:
 
 
 def _read_one(text: str, may_quote: bool) -> Sink:
-    name, _, options = text.partition(":")
+    name, options = parse(text)
     if name not in SINKS:
         found = _found(name, may_quote and name.isidentifier())
         hint = "" if may_quote else " (a semicolon inside an address is written %3B)"
         raise UserError(f"a sink should be one of {', '.join(SINKS)}. {found} Write: --sink tensorboard{hint}")
     known = {option.name: option for option in fields(SINKS[name])}
-    values = dict(_option(name, known, pair, may_quote) for pair in options.split(",") if pair)
+    values = dict(_option(name, known, option, may_quote) for option in options)
     for option in known.values():
         if option.default is MISSING and option.name not in values:
             raise UserError(f"the sink `{name}` needs `{option.name}`. Found none. Write: {name}:{option.name}=...")
@@ -74,8 +75,8 @@ def _read_one(text: str, may_quote: bool) -> Sink:
     return sink
 
 
-def _option(sink: str, known: dict[str, Field[Any]], pair: str, may_quote: bool) -> tuple[str, Any]:
-    name, _, value = pair.partition("=")
+def _option(sink: str, known: dict[str, Field[Any]], option: Option, may_quote: bool) -> tuple[str, Any]:
+    name, value = option.name, option.value
     if name in known and not value:
         raise UserError(f"`{name}` of the sink `{sink}` needs a value. Found none. Write: {sink}:{name}=VALUE")
     if name not in known:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 
+from unisono.common.backoff import Backoff
 from unisono.common.console import Console
 from unisono.common.errors import UserError
 from unisono.common.terminal import plain
@@ -34,7 +35,7 @@ class Delivery:
         # Held for an append or a copy, never while the sink works.
         self._lock = threading.Lock()
         self._open: OpenSink | None = None
-        self._failures = 0
+        self._backoff, self._retry = Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0.0
         self._complained = False
         self._verdict: str | None = None
         self._deadline = 0.0
@@ -97,7 +98,7 @@ class Delivery:
                 # One finding that the sink cannot stomach must not keep the numbers from it.
                 self._deliver_readings(self._open)
         except Exception as error:
-            self._failures += 1
+            self._retry = self._backoff.failed()
             self._complain(error)
             return False
         return True
@@ -114,7 +115,7 @@ class Delivery:
                 self._findings.rotate(-1)
                 raise
             self._findings.popleft()
-            self._failures = 0
+            self._delivered()
 
     def _deliver_readings(self, open_sink: OpenSink) -> None:
         with self._lock:
@@ -126,7 +127,11 @@ class Delivery:
         except Exception:
             self._lost += len(batch)
             raise
-        self._failures = 0
+        self._delivered()
+
+    def _delivered(self) -> None:
+        self._backoff.succeeded()
+        self._retry = 0.0
 
     def _close(self, verdict: str) -> None:
         if self._open is None:
@@ -137,8 +142,8 @@ class Delivery:
             self._complain(error)
 
     def _pause(self) -> float:
-        if self._failures:
-            return min(FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10), LONGEST_PAUSE)
+        if self._retry:
+            return self._retry
         return self._open.seconds if self._open is not None else FIRST_PAUSE
 
     def _complain(self, error: Exception) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.common.terminal import lines_of, plain
+from unisono.common.terminal import cut, lines_of, plain, table
 from unisono.show.analysis.checkup import count
 from unisono.show.analysis.comparison import NAMES, Comparison
 from unisono.show.analysis.finding_changes import (
@@ -65,7 +65,7 @@ def _runs(comparison: Comparison, width: int) -> list[str]:
     for name, checkup in zip(NAMES, (comparison.first, comparison.second), strict=True):
         passed = sum(state == "passed" for state in checkup.checks.values())
         counts = ((checkup.steps, "step"), (checkup.workers, "worker"), (passed, "check"))
-        told = f"{_cut(checkup.run, NAME_SHOWN)}, {', '.join(count(number, noun) for number, noun in counts)} passed"
+        told = f"{cut(checkup.run, NAME_SHOWN)}, {', '.join(count(number, noun) for number, noun in counts)} passed"
         lines += lines_of(plain(told), width, first=f"{name:<8}", rest=" " * 8)
         lines += [line for aside in asides(checkup) for line in _wrapped(aside, width, " " * 8)]
     return lines
@@ -147,10 +147,8 @@ def _settings(settings: Sequence[Setting], width: int, paint: Paint) -> list[str
     values = [min(length, (width - 4) // 3) for length in longest[1:]]
     name = min(longest[0], width - 4 - sum(values))
     widths = [name, values[0], width - 4 - name - values[0]]
-    lines = [
-        "  ".join(f"{_cut(cell, space):<{space}}" for cell, space in zip(row, widths, strict=True)) for row in rows
-    ]
-    return [paint(lines[0].rstrip(), "label"), *(line.rstrip() for line in lines[1:])]
+    head, *lines = table(rows, "<<<", widths)
+    return [paint(head, "label"), *lines]
 
 
 def _values(setting: Setting) -> tuple[str, str]:
@@ -177,7 +175,3 @@ def _time(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds:.3g} s" if seconds >= MILLISECONDS_BELOW else f"{1000 * seconds:.3g} ms"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 3)] + "..."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import TypeAlias
 
-from unisono.common.terminal import lines_of, plain
+from unisono.common.terminal import lines_of, plain, table
 from unisono.records.decision_text import decision_line
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import Checkup, count
@@ -158,11 +158,9 @@ def _table(rows: tuple[Difference, ...], width: int, paint: Paint) -> list[str]:
     cells = [("", "value", "ranks"), *(cell for row in rows for cell in _cells(row))]
     fact_width = min(max(len(fact) for fact, _, _ in cells), 30)
     value_width = min(max(len(value) for _, value, _ in cells), max(12, width - fact_width - 20))
-    lines = [
-        f"  {_cut(fact, fact_width):<{fact_width}}  {_cut(value, value_width):<{value_width}}  {ranks}".rstrip()
-        for fact, value, ranks in cells
-    ]
-    return ["the workers differ in", paint(lines[0], "label"), *lines[1:]]
+    widest = max(len(ranks) for _, _, ranks in cells)
+    head, *lines = (f"  {line}" for line in table(cells, "<<<", [fact_width, value_width, widest]))
+    return ["the workers differ in", paint(head, "label"), *lines]
 
 
 def _cells(row: Difference) -> list[tuple[str, str, str]]:
@@ -181,10 +179,6 @@ def _remarks(checkup: Checkup, width: int) -> list[str]:
 
 def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _uncoloured(text: str, _style: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from unisono.common.terminal import lines_of
+from unisono.common.terminal import lines_of, table
 from unisono.records.finding import Finding
 from unisono.show.analysis.lost_work import Loss, spoken_time
 from unisono.show.analysis.scaling import TIMES, Estimate, Outlook
@@ -84,15 +84,14 @@ def _labelled(label: str, text: str, width: int) -> list[str]:
 
 
 def _table(outlook: Outlook) -> list[str]:
-    row = "{:>5}  {:>8}  {:>10}  {:<22}  {:<22}"
-    lines = [row.format("", "workers", "batch", "steps needed", "worker-time").rstrip()]
+    rows: list[tuple[object, ...]] = [("", "workers", "batch", "steps needed", "worker-time")]
     for times in TIMES:
         workers = times * outlook.workers
         batch = "-" if outlook.samples is None else _number(outlook.samples * workers)
         name = "now" if times == 1 else f"{times}x"
         cells = (_percent(outlook.steps(workers)), _percent(outlook.worker_time(workers)))
-        lines.append(row.format(name, workers, batch, *cells).rstrip())
-    return lines
+        rows.append((name, workers, batch, *cells))
+    return table(rows, ">>><<", [5, 8, 10, 22, 22])
 
 
 def _bars(outlook: Outlook) -> list[str]:

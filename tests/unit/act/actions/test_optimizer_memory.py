@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from unisono.act.actions.optimizer_memory import packed, print_of, taken_over
-from unisono.act.actions.replica_inventory import Inventory
+from unisono.act.actions.resync_inventory import Inventory, packed, print_of, taken_over
 
 HOST = torch.device("cpu")
 

@@ -2,7 +2,7 @@
 
 import math
 
-from unisono.act.actions.resync_result import Overwritten, ResyncResult
+from unisono.act.actions.resync import Overwritten, ResyncResult
 
 RANKS = (4, 5, 6, 7, 8, 9)
 

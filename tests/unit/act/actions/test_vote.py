@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.act.actions.vote import givers
+from unisono.act.actions.resync import givers
 
 VOTES = [
     ("all are equal", [[5, 5, 5, 5]], (0, [0])),

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from unisono.act.guard.spikes import LEAST, NEW_LEVEL, WINDOW, UsualValues
+from unisono.act.guard.step_state import LEAST, NEW_LEVEL, WINDOW, UsualValues
 
 
 def filled(values):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from unisono.act.steering.counts import SteeredMean
+from unisono.act.steering.steering import SteeredMean
 
 
 def test_parts_count_by_their_size():

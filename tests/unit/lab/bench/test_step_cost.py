@@ -4,9 +4,7 @@ import pytest
 import torch.distributed as dist
 
 from unisono.common.schedule import every
-from unisono.lab.bench.route_cost import PLAIN as PLAIN_ROUTE
-from unisono.lab.bench.route_cost import route_cost
-from unisono.lab.bench.step_cost import DEFAULT_SCHEDULE, EVERY_STEP, PLAIN, by_turns, step_cost
+from unisono.lab.bench.step_cost import DEFAULT_SCHEDULE, EVERY_STEP, PLAIN, PLAIN_DDP, by_turns, route_cost, step_cost
 from unisono.lab.bench.training import TimedBlock
 
 
@@ -69,7 +67,7 @@ def test_every_second_turn_goes_backwards():
 
 
 def test_routes_are_compared_with_the_plain_block_of_their_turn():
-    routes = {PLAIN_ROUTE: None, "listening": {"schedule": every(1)}}
+    routes = {PLAIN_DDP: None, "listening": {"schedule": every(1)}}
     found = route_cost(Told(), routes, turns=2, steps=3, after_block=lambda: None)
-    assert found["ratio"] == {PLAIN_ROUTE: 1, "listening": pytest.approx(1.1)}
-    assert found["milliseconds"] == {PLAIN_ROUTE: 100, "listening": 110}
+    assert found["ratio"] == {PLAIN_DDP: 1, "listening": pytest.approx(1.1)}
+    assert found["milliseconds"] == {PLAIN_DDP: 100, "listening": 110}

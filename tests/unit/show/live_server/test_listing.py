@@ -6,7 +6,7 @@ import pytest
 
 from html_payloads import PAYLOADS
 from unisono.common.terminal import plain
-from unisono.show.live_server import listing
+from unisono.show.live_server import routes
 from unit.show.live_server.serving import serving, write_run
 
 NAMES = [
@@ -117,7 +117,7 @@ def test_an_impossible_time_is_no_error(tmp_path, started):
 
 
 def test_a_long_list_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "MOST_SHOWN", 3)
+    monkeypatch.setattr(routes, "MOST_SHOWN", 3)
     for number in range(5):
         write_run(tmp_path / f"run-{number}", started=1e9 + number)
     with serving(tmp_path) as served:

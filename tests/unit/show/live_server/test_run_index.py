@@ -8,9 +8,7 @@ import pytest
 from unisono.common.errors import RunFileError
 from unisono.records import StepRecord
 from unisono.show.live_server import run_index as shelf_module
-from unisono.show.live_server.run_headers import RunHeaders
-from unisono.show.live_server.run_index import RunIndex
-from unisono.show.live_server.run_status import condition
+from unisono.show.live_server.run_index import RunHeaders, RunIndex, condition
 from unit.show.live_server.serving import end, lines, start, step, write_run
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from unisono.show.live_server import request_head as head_module
+from unisono.show.live_server import server as head_module
 from unisono.show.live_server import server as server_module
 from unit.show.live_server.serving import Counting, parsed, serving, until, write_run
 

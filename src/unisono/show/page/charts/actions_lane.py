@@ -8,9 +8,8 @@ from bokeh.plotting import figure
 from unisono.common.terminal import plain
 from unisono.records import DecisionRecord
 from unisono.records.decision_text import DONE, actions_of, deed
-from unisono.show.page.charts.chart import Chart, Columns, Sources, hover, time_figure
+from unisono.show.page.charts.chart import ACTION, Chart, Columns, Sources, hover, time_figure
 from unisono.show.page.page_model import PageModel
-from unisono.show.page.palette import ACTION
 
 ACTS, UNDONE = "acts", "undone"
 """Sources that all time lines share: a line at each act, and the steps that were rolled back."""

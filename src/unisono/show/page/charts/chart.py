@@ -16,11 +16,26 @@ from bokeh.models import (
     LinearColorMapper,
     Range1d,
 )
+from bokeh.palettes import Blues256, Oranges256, diverging_palette
 from bokeh.plotting import figure
 
 from unisono.show.page.page_model import PageModel
-from unisono.show.page.palette import LESS_IS_ORANGE, MARK, MORE_IS_ORANGE, NOT_FINITE, UNKNOWN
 from unisono.show.page.stretches import Array
+
+BLUE, ORANGE = "#0072b2", "#d55e00"
+"""From the palette of Okabe and Ito."""
+
+SEVERITY = {"critical": "#c62828", "warning": "#e69f00", "info": "#5b8db8"}
+UNKNOWN = "#a0a0a0"
+NOT_FINITE = "#000000"
+MARK = "#cc3399"
+ACTION = "#009e73"
+
+MORE_IS_ORANGE: tuple[str, ...] = tuple(diverging_palette(Blues256, Oranges256, 255))
+"""Dark blue, white at zero, dark orange."""
+
+LESS_IS_ORANGE = MORE_IS_ORANGE[::-1]
+
 
 Columns: TypeAlias = dict[str, Any]
 Sources: TypeAlias = Mapping[str, ColumnDataSource]

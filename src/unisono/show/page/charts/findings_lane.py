@@ -7,9 +7,8 @@ from bokeh.plotting import figure
 
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import count
-from unisono.show.page.charts.chart import Chart, Columns, Sources, hover, time_figure
+from unisono.show.page.charts.chart import SEVERITY, Chart, Columns, Sources, hover, time_figure
 from unisono.show.page.page_model import PageModel
-from unisono.show.page.palette import SEVERITY
 from unisono.show.text.findings import spoken_ranks, spoken_steps
 
 MOST = 12

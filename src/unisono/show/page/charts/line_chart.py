@@ -11,10 +11,9 @@ from bokeh.plotting import figure
 
 from unisono.show.analysis.checkup import count
 from unisono.show.page.charts.actions_lane import caption_of_marks, mark_acts, shared_columns
-from unisono.show.page.charts.chart import Chart, Columns, Sources, Table, hover, spoken, time_figure
+from unisono.show.page.charts.chart import BLUE, ORANGE, Chart, Columns, Sources, Table, hover, spoken, time_figure
 from unisono.show.page.lines import Line
 from unisono.show.page.page_model import PageModel
-from unisono.show.page.palette import BLUE, ORANGE
 
 HEIGHT = 190
 WIDE = 50.0

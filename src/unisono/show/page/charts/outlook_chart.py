@@ -7,9 +7,8 @@ from bokeh.models import FixedTicker, NumeralTickFormatter, Range1d
 from bokeh.plotting import figure
 
 from unisono.show.analysis.scaling import TIMES, Estimate
-from unisono.show.page.charts.chart import LEFT_MARGIN, Chart, Columns, Sources, Table, bare, hover
+from unisono.show.page.charts.chart import BLUE, LEFT_MARGIN, ORANGE, Chart, Columns, Sources, Table, bare, hover
 from unisono.show.page.page_model import PageModel
-from unisono.show.page.palette import BLUE, ORANGE
 
 POINTS = 40
 

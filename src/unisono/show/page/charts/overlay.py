@@ -9,10 +9,9 @@ import numpy as np
 from bokeh.models import ColumnDataSource, Range1d
 from bokeh.plotting import figure
 
-from unisono.show.page.charts.chart import Table, hover, spoken, time_figure
+from unisono.show.page.charts.chart import BLUE, ORANGE, Table, hover, spoken, time_figure
 from unisono.show.page.charts.line_chart import HEIGHT, WIDE
 from unisono.show.page.lines import Line
-from unisono.show.page.palette import BLUE, ORANGE
 from unisono.show.page.stretches import Array
 
 MEASURES: dict[str, Callable[[Array], float]] = {

@@ -10,6 +10,7 @@ from bokeh.plotting import figure
 
 from unisono.records.finding import Finding
 from unisono.show.page.charts.chart import (
+    MARK,
     Chart,
     Columns,
     Key,
@@ -25,7 +26,6 @@ from unisono.show.page.charts.chart import (
     time_figure,
 )
 from unisono.show.page.page_model import PageModel
-from unisono.show.page.palette import MARK
 from unisono.show.page.rankmaps import RankMap
 from unisono.show.page.stretches import Array
 
