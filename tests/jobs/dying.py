@@ -11,7 +11,7 @@ from common import batch, digest, optimizer_for, process_group, wrapped
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.exchange.collectives import SteeringCollectives
 from unisono.weightings import AgreementFilter
 
 STEPS, FATAL = 20, 6

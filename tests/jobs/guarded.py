@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import unisono
 from unisono.act.guard import device_round as late_meeting
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.monitor import guard_setup as setting_up
 from unisono.policy import Row
 

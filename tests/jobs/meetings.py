@@ -13,7 +13,7 @@ import unisono
 from unisono.act.guard.decider import Decider
 from unisono.act.guard.decision_log import DecisionLog
 from unisono.act.guard.policy import Decision
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.exchange.guard_messages import RankReport
 
 USUAL = 30

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import unisono
-from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.exchange.collectives import SteeringCollectives
 from unisono.weightings import AgreementFilter
 
 STEPS, FROM = 12, 4
@@ -105,7 +105,7 @@ def by_nccl():
         "gram": abs(float(gram_WW / square_W) - 1),
         "weights applied": bool(torch.equal(weighted, vector * 0.25)),
         "left out": bool((left_out == 0).all()),
-        "verdict": meeting.verdict(lambda: [0.5]),
+        "verdict": meeting.weights(lambda: [0.5]),
         "put together": bool(torch.equal(back, vector)),
     }
 

@@ -25,7 +25,7 @@ from unisono.act.guard.hooks import GuardHooks
 from unisono.act.guard.options import VARIABLE, Guard, from_environment
 from unisono.act.guard.restart import GuardRestart
 from unisono.act.steering.setup import steering_of
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.exchange.same_request import check_same
 from unisono.listen.models.wrapper import Wrapper
 from unisono.monitor.monitor import Monitor

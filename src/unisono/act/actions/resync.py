@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unisono.act.actions.resync_inventory import KINDS, Inventory
 from unisono.act.actions.resync_transfer import gathered, send_object, send_tensors
-from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.exchange.collectives import Collectives
 
 NAMES_KEPT = 8
 
@@ -36,7 +36,7 @@ def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bo
     :param optimizers: Shares of a ZeroRedundancyOptimizer's state are left alone.
     """
     inventory = Inventory(module, optimizers, buffers)
-    collectives = SteeringCollectives(group, inventory.device)
+    collectives = Collectives(group, inventory.device)
     head = [*inventory.forms(), *inventory.whole_prints(), int(inventory.divided)]
     form_KW, print_KW, (divided_W,) = _apart(gathered(collectives, head))
     _check_form(form_KW, dist.get_process_group_ranks(collectives.group))
@@ -84,7 +84,7 @@ def _left_alone(form_KW: list[list[int]], divided_W: list[int]) -> dict[str, str
 
 
 class _Repair:
-    def __init__(self, collectives: SteeringCollectives, inventory: Inventory) -> None:
+    def __init__(self, collectives: Collectives, inventory: Inventory) -> None:
         self._collectives, self._inventory = collectives, inventory
         self.differ_WI: dict[str, list[list[bool]]] = {}
         self._giver: dict[str, int] = {}

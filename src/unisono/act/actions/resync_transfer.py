@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.exchange.collectives import Collectives
 
 AT_ONCE = 1 << 26
 _ALIGNED = 16
@@ -22,7 +22,7 @@ _FAILED = -1
 
 
 def gathered(
-    collectives: SteeringCollectives, numbers: Sequence[int | float | Tensor], dtype: torch.dtype = torch.int64
+    collectives: Collectives, numbers: Sequence[int | float | Tensor], dtype: torch.dtype = torch.int64
 ) -> Tensor:
     """Everybody's numbers, a row a worker, on the host."""
     mine = [torch.as_tensor(number, dtype=dtype).to(collectives.wire) for number in numbers]
@@ -33,9 +33,7 @@ def gathered(
 
 
 @torch.no_grad()
-def send_tensors(
-    collectives: SteeringCollectives, giver: int, tensors: Sequence[Tensor], differs: Sequence[bool]
-) -> float:
+def send_tensors(collectives: Collectives, giver: int, tensors: Sequence[Tensor], differs: Sequence[bool]) -> float:
     """
     Fills those of this worker's tensors that differ from the giver's; the largest difference there was.
 
@@ -58,7 +56,7 @@ def send_tensors(
     return largest
 
 
-def send_object(collectives: SteeringCollectives, giver: int, content: Callable[[], Any], wanted: bool) -> Any:
+def send_object(collectives: Collectives, giver: int, content: Callable[[], Any], wanted: bool) -> Any:
     """The giver's plain content, on the workers that want it. Where it cannot be sent, all fail."""
     file, error = io.BytesIO(), None
     length = 0
@@ -81,7 +79,7 @@ def send_object(collectives: SteeringCollectives, giver: int, content: Callable[
     return torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True) if wanted else None
 
 
-def _broadcast(collectives: SteeringCollectives, giver: int, tensor: Tensor) -> None:
+def _broadcast(collectives: Collectives, giver: int, tensor: Tensor) -> None:
     dist.broadcast(tensor, dist.get_global_rank(collectives.group, giver), group=collectives.group)
 
 

@@ -10,7 +10,7 @@ from unisono.act.guard.guarded_state import GuardedState
 from unisono.act.guard.local_report import LocalReport
 from unisono.act.guard.policy import Decision
 from unisono.act.guard.reporter import Reporter
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.exchange.guard_messages import RankReport, RoundResult
 from unisono.records import DecisionRecord
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.exchange.guard_messages import (
     FINITE,
     LENGTH,

@@ -15,7 +15,7 @@ from unisono.act.checkpoints import CheckpointError, CheckpointStore, Snapshot, 
 from unisono.act.guard.guarded_state import GuardedState
 from unisono.act.guard.policy import Decision
 from unisono.act.guard.restart import WHOLE_STEP
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.listen.buffer_snapshot import BufferSnapshot
 
 NOTHING = "all workers hold the same"

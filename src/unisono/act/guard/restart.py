@@ -8,7 +8,7 @@ from pathlib import Path
 from unisono.act.checkpoints import DiskStore, Snapshot, find_healthy, load, put_back
 from unisono.act.guard.guarded_state import GuardedState
 from unisono.common.terminal import short
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 
 WHOLE_STEP = "whole_step"
 

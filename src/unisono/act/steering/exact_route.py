@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unisono.exchange.steering_collectives import PIECE, Slices, SteeringCollectives
+from unisono.exchange.collectives import PIECE, Slices, SteeringCollectives
 
 
 class ExactRoute:

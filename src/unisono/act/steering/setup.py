@@ -18,8 +18,8 @@ from unisono.act.weightings.spec import GRAMS, SCOPES, VARIABLE, asked
 from unisono.act.weightings.weighting import Weighting, damping_of, window_of
 from unisono.common.console import Console
 from unisono.common.layer_groups import canonical_name
+from unisono.exchange.collectives import SteeringCollectives
 from unisono.exchange.same_request import check_same
-from unisono.exchange.steering_collectives import SteeringCollectives
 from unisono.listen.models.wrapper import Wrapper
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.exchange.collectives import SteeringCollectives
 from unisono.sketch import ModelSketch, real_elements, window_seed
 from unisono.sketch.gram import likeliest
 from unisono.sketch.length import LONGEST

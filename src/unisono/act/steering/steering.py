@@ -21,7 +21,7 @@ from unisono.act.steering.exact_route import ExactRoute
 from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.weightings.consensus import distances
 from unisono.act.weightings.weighting import Weighting, checked_weights
-from unisono.exchange.steering_collectives import SteeringCollectives
+from unisono.exchange.collectives import SteeringCollectives
 from unisono.listen import torch_patches
 from unisono.listen.buffer_snapshot import BufferSnapshot
 from unisono.listen.messages import Steered
@@ -117,7 +117,7 @@ class Steering(torch_patches.Listener):
 
     def _decide(self) -> None:
         gram_WW = self._route.gram()
-        weight_W = self._collectives.verdict(lambda: self._weigh(gram_WW))
+        weight_W = self._collectives.weights(lambda: self._weigh(gram_WW))
         self._mean.add(sum(len(buffer_N) for buffer_N, _, _ in self._waiting), weight_W, self._distance_W)
         if any(weight_W) and not math.isnan(weight_W[0]):
             self._route.combine(weight_W)
