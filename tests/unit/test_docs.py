@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import unisono
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -23,6 +25,14 @@ def test_the_readme_names_commands_that_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_one_version_everywhere():
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    citation = dict(re.findall(r"^(version|date-released): (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
+    newest = re.search(r"^## (\S+) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {project[1], citation["version"], newest[1]} == {unisono.__version__}
+    assert newest[2] == citation["date-released"]
 
 
 def test_figures_are_those_of_the_evidence():
