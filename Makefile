@@ -5,7 +5,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test slow lint types unit install format clean
+.PHONY: demo test slow lint types unit install format dist clean
 
 demo: $(STAMP) ## trains on this machine with real processes, healthy and faulty, and shows the difference
 	$(BIN)/unisono demo
@@ -34,6 +34,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 install: $(STAMP)
+
+dist: $(STAMP) ## source archive and wheel; the wheel is built from the archive, so nothing can be missing there
+	@echo "== distribution in dist/"
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
 
 # Some systems ship Python without ensurepip; there the system's pip fills the environment.
 $(BIN)/python:
