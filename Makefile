@@ -47,7 +47,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/unisono/sketch/*.[ch]) | $(BIN)/python
 	@echo "== installing (torch is large: this takes minutes, and only the first time)"
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt torch
 	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
 	@touch $@
 
