@@ -35,6 +35,25 @@ def test_one_version_everywhere():
     assert newest[2] == citation["date-released"]
 
 
+def test_claimed_versions_are_tried_by_the_workflow():
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads the workflow, is not installed")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    tried = workflow["jobs"]["test"]["strategy"]["matrix"]["include"]
+    claimed = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert {row["python"] for row in tried} == set(claimed)
+    pinned = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+    assert {row["python"] for row in tried if row["torch"] == pinned} == set(claimed)
+
+
+def test_the_issue_form_asks_for_the_diagnosis():
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads the form, is not installed")
+    fields = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "finding.yml").read_text())["body"]
+    asked = {field["id"]: field for field in fields if field["type"] != "markdown"}
+    assert "`unisono diagnose RUN --markdown`" in asked["diagnosis"]["attributes"]["description"]
+    required = {name for name, field in asked.items() if field.get("validations", {}).get("required")}
+    assert required == {"diagnosis", "expected", "version", "launcher"}
+
+
 def test_figures_are_those_of_the_evidence():
     page = (ROOT / "docs" / "performance.md").read_text()
     listening = json.loads((EVIDENCE / "listening_cost.json").read_text())
