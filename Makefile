@@ -5,7 +5,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test slow lint types unit install format clean
+.PHONY: demo test slow lint types unit install format dist clean
 
 demo: $(STAMP) ## trains on this machine with real processes, healthy and faulty, and shows the difference
 	$(BIN)/unisono demo
@@ -35,6 +35,11 @@ format: $(STAMP)
 
 install: $(STAMP)
 
+dist: $(STAMP) ## source archive and wheel; the wheel is built from the archive, so nothing can be missing there
+	@echo "== distribution in dist/"
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
 # Some systems ship Python without ensurepip; there the system's pip fills the environment.
 $(BIN)/python:
 	@echo "== virtual environment in .venv ($(PYTHON))"
@@ -42,7 +47,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/unisono/sketch/*.[ch]) | $(BIN)/python
 	@echo "== installing (torch is large: this takes minutes, and only the first time)"
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt torch
 	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
 	@touch $@
 

@@ -15,6 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-pthread")
 SKETCH = Path("src/unisono/sketch")
 SOURCE, LIBRARY = "fold.c", "_fold.so"
+PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
@@ -29,7 +30,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
         elif version != "editable":
             build_data["force_include"][str(library)] = f"unisono/sketch/{LIBRARY}"
             build_data["pure_python"] = False
-            build_data["infer_tag"] = True
+            # The library is loaded by ctypes and knows nothing of Python: one wheel serves all versions.
+            build_data["tag"] = f"py3-none-{PLATFORM}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._scratch.cleanup()

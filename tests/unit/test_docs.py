@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import unisono
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -23,6 +25,33 @@ def test_the_readme_names_commands_that_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_one_version_everywhere():
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    citation = dict(re.findall(r"^(version|date-released): (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
+    newest = re.search(r"^## (\S+) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {project[1], citation["version"], newest[1]} == {unisono.__version__}
+    assert newest[2] == citation["date-released"]
+
+
+def test_claimed_versions_are_tried_by_the_workflow():
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads the workflow, is not installed")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    tried = workflow["jobs"]["test"]["strategy"]["matrix"]["include"]
+    claimed = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert {row["python"] for row in tried} == set(claimed)
+    pinned = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+    assert {row["python"] for row in tried if row["torch"] == pinned} == set(claimed)
+
+
+def test_the_issue_form_asks_for_the_diagnosis():
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads the form, is not installed")
+    fields = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "finding.yml").read_text())["body"]
+    asked = {field["id"]: field for field in fields if field["type"] != "markdown"}
+    assert "`unisono diagnose RUN --markdown`" in asked["diagnosis"]["attributes"]["description"]
+    required = {name for name, field in asked.items() if field.get("validations", {}).get("required")}
+    assert required == {"diagnosis", "expected", "version", "launcher"}
 
 
 def test_figures_are_those_of_the_evidence():
