@@ -62,7 +62,7 @@ def test_the_mean_leaves_nobody_out():
     assert Mean()(torch.full((4, 4), math.nan)).tolist() == [0.25] * 4
 
 
-@pytest.mark.parametrize("weighting", [*EACH[1:4], Preconditioned(AgreementFilter())], ids=repr)
+@pytest.mark.parametrize("weighting", [*EACH[1:], Preconditioned(AgreementFilter())], ids=repr)
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 2)])
 def test_what_is_not_a_square_matrix_is_refused(weighting, shape):
     with pytest.raises(ValueError, match=r"should be called with a square matrix\. Found shape \("):
