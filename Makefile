@@ -14,7 +14,8 @@ test: lint types unit ## everything that is quick
 
 unit: $(STAMP)
 	@echo "== tests"
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not soak and not serial"
+	$(BIN)/python -m pytest -m "serial and not slow and not soak"
 
 slow: $(STAMP) ## the tests that start many processes
 	@echo "== slow tests"

@@ -47,10 +47,10 @@ def assert_bit_equal(results):
 
 def test_quick_cases_are_bit_equal(tmp_path):
     names = ["perceptron-sgd", "transformer-adamw", "accumulation", "scaler", "checkpointed"]
-    assert_bit_equal(trained(tmp_path, 2, 60, names))
+    assert_bit_equal(trained(tmp_path, 2, 24, names))
     for name in names:
         run = read_run(tmp_path / name)
-        assert len(run.timeline()) == 60, name
+        assert len(run.timeline()) == 24, name
         assert all(None not in record.loss_W for record in run.timeline()), name
 
 

@@ -24,17 +24,19 @@ SHAPES = [
     "accumulated-synced",
     "scaled",
     "clipped",
-    "compiled-inside",
-    "compiled-outside",
 ]
+COMPILED = ["compiled-inside", "compiled-outside"]
 WORKERS = 4
 EXACT = 1e-5
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reference")
-    outcome = launch(torchrun(WORKERS, JOB, *SHAPES, "join"), env={"RESULTS": folder}, timeout=400)
+    return trained(tmp_path_factory.mktemp("reference"), *SHAPES, "join")
+
+
+def trained(folder, *names):
+    outcome = launch(torchrun(WORKERS, JOB, *names), env={"RESULTS": folder}, timeout=400)
     assert outcome.returncode == 0, outcome
     assert b"failed" not in outcome.stderr, outcome
     return folder
@@ -55,6 +57,17 @@ def truth(folder, name):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_measures_agree_with_full_gradients(results, name):
+    assert_agrees(results, name)
+
+
+@pytest.mark.slow
+def test_measures_of_compiled_models_agree_with_full_gradients(tmp_path):
+    trained(tmp_path, *COMPILED)
+    for name in COMPILED:
+        assert_agrees(tmp_path, name)
+
+
+def assert_agrees(results, name):
     run = read_run(results / name)
     records = run.timeline()
     assert len(records) == 6

@@ -44,7 +44,7 @@ SHAPES = [
     Shape("wrapped, then compiled", (script("compiled"), "outside")),
     Shape("dictionary", (script("dictionary"),)),
     Shape("loader with workers, evaluation and dropout", (script("workers"),)),
-    Shape("failing", (script("failing"),), steps=5, exit_code=1, quick=True),
+    Shape("failing", (script("failing"),), steps=5, exit_code=1),
 ]
 
 

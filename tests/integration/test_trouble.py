@@ -94,6 +94,7 @@ def test_restart_continues_the_run(tmp_path):
     assert {record.attempt for record in run.timeline() if record.step >= 20} == {2}
 
 
+@pytest.mark.slow
 def test_a_suspicion_starts_a_burst_on_all_ranks(tmp_path):
     outcome = started(tmp_path, 2, "suspicion")
     assert outcome.returncode == 0, outcome
@@ -117,6 +118,7 @@ def test_without_a_network_everything_but_directions_goes_on(tmp_path):
     assert all(record.cos_mean is None for record in records)
 
 
+@pytest.mark.serial
 def test_a_rank_that_leaves_early_is_not_held_back(tmp_path):
     began = time.monotonic()
     assert started(tmp_path, 2, "leaves_early").returncode != 0

@@ -8,7 +8,7 @@ from unisono.diagnose.engine import Diagnosis
 from unit.diagnose.rules.build import ALL, coverage, note
 from unit.diagnose.rules.streams import Run, attempt
 
-SETTLED, LAST = 4_000, 20_000
+SETTLED, LAST = 3_000, 8_000
 BYTES_PER_RECORD = 5.5
 """5 MB in the 900,000 records after the first 100,000."""
 

@@ -14,8 +14,8 @@ from unisono.records import AttemptRecord, EndRecord, NoteRecord, RunRecord, Ste
 from unisono.records.runfile import RunFileError, RunWriter, read_run
 
 SOURCE = Path(__file__).parents[3] / "src"
-KILLS = 100
-MUTATIONS = 10_000
+KILLS = 25
+MUTATIONS = 4_000
 
 # Records of very different lengths; the number of each goes down the pipe only after it was written.
 WRITER = """

@@ -103,7 +103,7 @@ FLOATS = st.lists(st.floats(width=32, allow_nan=False), max_size=20)
 
 @pytest.mark.parametrize("name", BACKENDS)
 @given(values=st.lists(FLOATS, max_size=4), seed=st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=40)
+@settings(max_examples=25, deadline=None)
 def test_definition(name, values, seed):
     with pytest.MonkeyPatch.context() as monkeypatch:
         use(name, monkeypatch)
@@ -174,19 +174,25 @@ def in_all(tensors, monkeypatch) -> int:
     return ours
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 1000, 65_536, 131_071, 131_075, 300_001])
-def test_all_ways_agree(dtype, count, monkeypatch):
+COUNTS = [0, 1, 2, 3, 7, 1000, 65_536, 131_071, 131_075, 300_001]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_all_ways_agree(dtype, monkeypatch):
+    """Three of the lengths with each type, so that every length comes with several."""
     if native.FINGERPRINT is None:
         pytest.skip("the native code is not there")
-    in_all([example(dtype, count)], monkeypatch)
+    for turn in (0, 3, 7):
+        in_all([example(dtype, COUNTS[(DTYPES.index(dtype) + turn) % len(COUNTS)])], monkeypatch)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.complex128])
-@pytest.mark.parametrize("begin", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("dtype", "begin"),
+    [(torch.uint8, 1), (torch.uint8, 2), (torch.float16, 1), (torch.float32, 3), (torch.complex128, 5)],
+)
 def test_any_alignment(dtype, begin, monkeypatch):
-    tensor = example(dtype, 300_000)
-    for count in (8, 66_001, 280_000):
+    tensor = example(dtype, 150_000)
+    for count in (8, 66_001, 140_000):
         part = tensor[begin : begin + count]
         assert in_all([part], monkeypatch) == in_all([part.clone()], monkeypatch)
 
@@ -284,7 +290,7 @@ BITS = st.integers(0, 8 * 4 * 70_000 - 1)
 
 @pytest.mark.parametrize("name", BACKENDS)
 @given(bit=BITS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_bit_counts(name, bit):
     with pytest.MonkeyPatch.context() as monkeypatch:
         use(name, monkeypatch)
@@ -463,9 +469,9 @@ def test_projections_follow_their_definition():
     assert projections(tensor.reshape(3, 2).t().contiguous().t(), 5) == tuple(expected[:4])
 
 
-@pytest.mark.parametrize("at", [0, 9_999_999])
+@pytest.mark.parametrize("at", [0, 2_999_999])
 def test_projections_see_one_last_bit(at):
-    tensor = torch.randn(10_000_000, generator=torch.Generator().manual_seed(1))
+    tensor = torch.randn(3_000_000, generator=torch.Generator().manual_seed(1))
     before = projections(tensor, 0)
     tensor[at] = torch.nextafter(tensor[at], torch.tensor(torch.inf))
     assert all(one != other for one, other in zip(before, projections(tensor, 0), strict=True))
@@ -484,7 +490,7 @@ def test_signs_do_not_repeat():
     tensor, found = torch.zeros(2**21 + 1), set()
     for at in (0, 1, 2**16, 2**20, 2**21):
         tensor[at] = 1
-        found.add(projections(tensor, 3, 32))
+        found.add(projections(tensor, 3, 16))
         tensor[at] = 0
     assert len(found) == 5
 
@@ -567,7 +573,7 @@ def test_samples_do_not_copy_the_whole():
 
 def test_torch_needs_little_memory(monkeypatch):
     monkeypatch.setattr(native, "FINGERPRINT", None)
-    tensor = torch.zeros(20_000_000)
+    tensor = torch.zeros(10_000_000)
     with torch.profiler.profile(profile_memory=True) as profile:
         fingerprint([tensor])
         projections(tensor, 0)

@@ -48,10 +48,10 @@ def check(gradient: Tensor, length: int, seed: int = 7, start: int = 0, elements
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", [1024, 4096, 65_536])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 127, 128, 129, 1000, 65_535, 65_536, 65_537, 200_000])
-def test_any_number_of_elements(dtype: torch.dtype, length: int, count: int) -> None:
-    check(torch.randn(count).to(dtype), length)
+def test_any_number_of_elements(dtype: torch.dtype, count: int) -> None:
+    for length in (1024, 4096, 65_536):
+        check(torch.randn(count).to(dtype), length)
 
 
 @pytest.mark.parametrize("seed", [0, 1, window_seed(64), 2**32 - 1])
@@ -117,9 +117,9 @@ def test_non_finite_numbers_pass_through(dtype: torch.dtype, poison: float, at: 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["normal", "constant", "lognormal"])
-def test_squared_norms_of_twenty_million_elements(dtype: torch.dtype, kind: str) -> None:
+def test_squared_norms_of_millions_of_elements(dtype: torch.dtype, kind: str) -> None:
     torch.manual_seed(0)
-    normal = torch.randn(20_000_000)
+    normal = torch.randn(4_000_000)
     kinds = {"normal": torch.clone, "constant": lambda x: torch.full_like(x, 0.1), "lognormal": torch.exp}
     gradient = kinds[kind](normal).to(dtype)
     assert (gradient.std() < 1e-3) == (kind == "constant")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unisono.act.weightings.weighting import Wrapped
+from unisono.act.weightings.weighting import Wrapped, check_square
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class NormAware(Wrapped):
     """
 
     def __call__(self, gram_WW: Tensor) -> Tensor:
+        check_square(gram_WW)
         norm_W = gram_WW.diagonal().clamp(min=0).sqrt()
         least_WW, most_WW = torch.minimum(norm_W[:, None], norm_W), torch.maximum(norm_W[:, None], norm_W)
         alike_WW = torch.where(most_WW > 0, least_WW / most_WW, 1)

@@ -72,9 +72,13 @@ def damping_of(weighting: Any) -> float | None:
 
 def on_host(gram_WW: Tensor) -> Tensor:
     """The matrix as decisions are made on it: in float64, in host memory."""
+    check_square(gram_WW)
+    return gram_WW.detach().to("cpu", torch.float64)
+
+
+def check_square(gram_WW: Tensor) -> None:
     if gram_WW.ndim != 2 or gram_WW.shape[0] != gram_WW.shape[1]:
         raise ValueError(f"A weighting should be called with a square matrix. Found shape {tuple(gram_WW.shape)}.")
-    return gram_WW.detach().to("cpu", torch.float64)
 
 
 def like(gram_WW: Tensor, weight_W: Sequence[float]) -> Tensor:

@@ -76,9 +76,9 @@ def unfinished(folder):
     return bool(steps) and not (files.step_folder(folder, steps[-1]) / files.MARK).exists()
 
 
-def test_ten_kills(nursery, tmp_path):
-    newest, torn = kill_often(nursery, tmp_path / "checkpoints", 10)
-    assert newest >= 9
+def test_six_kills(nursery, tmp_path):
+    newest, torn = kill_often(nursery, tmp_path / "checkpoints", 6)
+    assert newest >= 7
     assert torn > 0
 
 

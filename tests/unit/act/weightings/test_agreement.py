@@ -87,13 +87,6 @@ def test_nobody_agrees_and_the_step_is_skipped(weighting):
     assert weighting(torch.tensor([[1.0, math.nan], [math.nan, math.nan]])).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("weighting", [AgreementFilter(), AgreementFilter(order="sequential"), AdaptiveFilter()])
-def test_a_worker_alone_agrees_with_itself_unless_it_is_not_finite(weighting):
-    assert weighting(torch.tensor([[4.0]])).tolist() == [1]
-    assert weighting(torch.tensor([[0.0]])).tolist() == [1]
-    assert weighting(torch.tensor([[math.inf]])).tolist() == [0]
-
-
 @pytest.mark.parametrize(
     "wrap", [lambda one: one, NormAware, Preconditioned, lambda one: Windowed(Preconditioned(one))]
 )

@@ -59,10 +59,6 @@ def test_a_gradient_that_is_not_finite_is_left_out(name, poison):
     torch.testing.assert_close(weight_W[rest] @ gradient_WN[rest], expected_N, rtol=1e-6, atol=1e-6)
 
 
-def test_nobody_finite_skips_the_step():
-    assert FromTorchJD(aggregation.UPGrad())(torch.full((3, 3), math.nan)).tolist() == [0, 0, 0]
-
-
 def test_krum_selects_the_good_ones():
     gradient_WN = gradients()
     gradient_WN[0] = -20 * gradient_WN[1]

@@ -36,3 +36,9 @@ def test_a_short_silence_was_only_a_busy_worker():
     assert judge(MissingWorker, note("missing", 2), back, step(6)).severity == "info"
     late = replace(note("returned", 2), time=200.0)
     assert judge(MissingWorker, note("missing", 2), late, step(6)).severity == "critical"
+
+
+def test_a_note_that_names_nobody_is_told_all_the_same():
+    found = judge(MissingWorker, step(0), note("missing"))
+    assert found.why == "nothing has been heard of some rank since step 5"
+    assert found.ranks == ()

@@ -151,8 +151,10 @@ def told(values_W: Sequence[Any], run_state: RunState) -> str:
 
 
 def spoken(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1 and 2`, `ranks 0, 1, 2 and 37 more`."""
+    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1 and 2`, `ranks 0, 1, 2 and 37 more`; nobody may be named."""
     names = [str(rank) for rank in ranks]
+    if not names:
+        return "some rank"
     if len(names) > 8:
         names = [*names[:6], f"{len(names) - 6} more"]
     if len(names) == 1:
