@@ -5,7 +5,10 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test slow lint types unit install format clean
+PART ?=
+MINUTES ?= 30
+
+.PHONY: demo test slow soak lint types unit install format clean
 
 demo: $(STAMP) ## trains on this machine with real processes, healthy and faulty, and shows the difference
 	$(BIN)/unisono demo
@@ -14,11 +17,15 @@ test: lint types unit ## everything that is quick
 
 unit: $(STAMP)
 	@echo "== tests"
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not soak"
 
 slow: $(STAMP) ## the tests that start many processes
 	@echo "== slow tests"
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not soak"
+
+soak: $(STAMP) ## the same at full size, for MINUTES, going on where it was stopped: make soak PART=deaths MINUTES=30
+	@echo "== soak"
+	$(BIN)/python tests/soak.py --minutes $(MINUTES) $(if $(PART),--part $(PART))
 
 lint: $(STAMP)
 	@echo "== lint"
