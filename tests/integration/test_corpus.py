@@ -18,7 +18,7 @@ from launch import launch, torchrun, under_unisono
 from unisono.report.checkup import examine
 
 CORPUS = Path(__file__).parents[1] / "corpus"
-FORKED = Path(__file__).parents[1] / "jobs" / "forked.py"
+JOB = Path(__file__).parents[1] / "jobs" / "corpus.py"
 FEW, MANY = 2, 4
 GROUPS = {"tensor_parallel_peers": 2}
 """Workers that DDP averages over, where they are not all."""
@@ -95,7 +95,7 @@ def forked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     scripts = sorted(CORPUS.glob("*/*.py"))
     lines = [f"{workers_of(path.parent.name, path.stem)}:{path}" for path in scripts]
-    command = [sys.executable, FORKED, folder, *lines]
+    command = [sys.executable, JOB, folder, *lines]
     outcome = launch(under_unisono(command, "--out", folder / "unused"), cwd=folder, timeout=900)
     assert outcome.returncode == 0, outcome
     return folder, json.loads((folder / "codes.json").read_text()), outcome

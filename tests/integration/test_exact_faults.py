@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 from unisono.lab.faults import EXACT
 from unisono.report.checkup import examine
 
@@ -21,7 +21,7 @@ seeds = pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.m
 
 def train(folder, names, count):
     runs = [f"{name}:{seed}" for name in names for seed in range(count)]
-    outcome = launch(torchrun(WORKERS, JOBS / "lab_faults.py", folder, *runs), timeout=600)
+    outcome = launch(forked(WORKERS, JOBS / "lab_faults.py", folder, *runs), timeout=600)
     assert outcome.returncode == 0, outcome
     return folder
 
@@ -61,7 +61,7 @@ def test_the_honest_job_is_healthy(seeds, trained):
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.soak("seeds"))])
 def test_three_models_are_healthy(seeds, tmp_path):
-    outcome = launch(torchrun(WORKERS, JOBS / "healthy.py", seeds), env={"RESULTS": tmp_path}, timeout=600)
+    outcome = launch(forked(WORKERS, JOBS / "healthy.py", seeds), env={"RESULTS": tmp_path}, timeout=600)
     assert outcome.returncode == 0, outcome
     runs = sorted(path.parent for path in tmp_path.glob("*/run.jsonl"))
     assert len(runs) == 3 * seeds

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 from unisono.report.checkup import examine
 from unisono.runfile import read_run
 
@@ -36,7 +36,7 @@ def at_length(names):
 
 
 def trained(tmp_path, workers, steps, names):
-    outcome = launch(torchrun(workers, JOB, steps, *names), env={"RESULTS": tmp_path}, timeout=900)
+    outcome = launch(forked(workers, JOB, steps, *names), env={"RESULTS": tmp_path}, timeout=900)
     assert outcome.returncode == 0, outcome
     assert (b"cannot be written" in outcome.stderr) == ("full-disk" in names), outcome
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 from unisono.lab.faults import STATISTICAL
 from unisono.report.checkup import examine
 
@@ -29,7 +29,7 @@ NAMES = (
 
 def train(folder, names, seeds):
     runs = [f"{name}:{seed}" for name in names for seed in seeds]
-    outcome = launch(torchrun(WORKERS, JOB, folder, *runs), timeout=400)
+    outcome = launch(forked(WORKERS, JOB, folder, *runs), timeout=400)
     assert outcome.returncode == 0, outcome
 
 
