@@ -13,8 +13,6 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401 (optimizers import it with their first step: once here, not in each rank)
 
-import unisono.attaching  # noqa: F401 (as above)
-
 
 def free_port():
     with socket.socket() as probe:

@@ -140,23 +140,23 @@ def test_skipped_steps_and_statistics(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bad_rank_costs_nothing_with_the_filter(tmp_path):
+@pytest.mark.parametrize("fault", ["opposite", pytest.param("random", marks=pytest.mark.soak("steering"))])
+def test_a_bad_rank_costs_nothing_with_the_filter(tmp_path, fault):
     script, result = JOBS.parents[1] / "benchmarks" / "steering_effect.py", tmp_path / "effect.json"
     weightings = ["plain mean", "left out by hand", "AgreementFilter()"]
-    options = ["--settings", "clear", "--faults", "opposite", "random", "--weightings", *weightings, "--json", result]
+    options = ["--settings", "clear", "--faults", fault, "--weightings", *weightings, "--json", result]
     outcome = launch(forked(4, script, *options), timeout=900)
     assert outcome.returncode == 0, outcome
-    rows = {(row["fault"], row["weighting"]): row for row in json.loads(result.read_text())["rows"]}
+    rows = {row["weighting"]: row for row in json.loads(result.read_text())["rows"]}
     assert all(row["bit_equal_on_all_ranks"] for row in rows.values())
-    for fault in ("opposite", "random"):
-        plain, best, filtered = (rows[fault, name] for name in weightings)
-        assert best["healthy_cosine"] >= 0.3
-        assert filtered["loss"] <= 1.02 * best["loss"]
-        assert plain["loss"] >= 1.05 * best["loss"]
+    plain, best, filtered = (rows[name] for name in weightings)
+    assert best["healthy_cosine"] >= 0.3
+    assert filtered["loss"] <= 1.02 * best["loss"]
+    assert plain["loss"] >= 1.05 * best["loss"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weighting", ["none", "sketch", "exact"])
+@pytest.mark.parametrize("weighting", ["sketch", "exact", pytest.param("none", marks=pytest.mark.soak("deaths"))])
 def test_a_dead_rank_ends_the_job_as_plain_ddp_would(tmp_path, weighting):
     outcome = launch(forked(3, JOBS / "dying.py", weighting), env={"RESULTS": tmp_path}, timeout=120)
     assert outcome.returncode == 1, outcome
@@ -174,22 +174,6 @@ def test_a_late_rank_is_waited_for(tmp_path):
     prints = [(tmp_path / f"prints.{rank}").read_text().split() for rank in range(3)]
     assert len({tuple(lines) for lines in prints}) == 1
     assert len(prints[0]) == 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["accumulation", "adversaries", "compiled outside"])
-def test_unchanged_scripts_learn_the_same_when_everybody_is_kept(tmp_path, script):
-    name, *arguments = script.split()
-    command, weights = torchrun(2, SCRIPTS / f"{name}.py", *arguments), []
-    for line in (command, under_unisono(command, "--weighting", "agreement:max_distance=2", "--out", tmp_path / "run")):
-        directory = tmp_path / f"try-{len(weights)}"
-        directory.mkdir()
-        outcome = launch(line, cwd=directory, env={"WEIGHTS_OUT": directory / "weights", "PYTHONPATH": str(SCRIPTS)})
-        assert outcome.returncode == 0, outcome
-        weights.append({path.suffix: path.read_text() for path in directory.glob("weights.*")})
-    assert b"steering by AgreementFilter(max_distance=2" in outcome.stderr
-    assert weights[0]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.slow
