@@ -21,7 +21,7 @@ unit: $(STAMP)
 
 slow: $(STAMP) ## the tests that start many processes
 	@echo "== slow tests"
-	$(BIN)/python -m pytest -m "slow and not soak"
+	$(BIN)/python -m pytest -m "slow and not soak" -n 2 --dist loadfile
 
 soak: $(STAMP) ## the same at full size, for MINUTES, going on where it was stopped: make soak PART=deaths MINUTES=30
 	@echo "== soak"
