@@ -5,7 +5,10 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test slow lint types unit install format dist clean
+PART ?=
+MINUTES ?= 30
+
+.PHONY: demo test slow soak lint types unit install format dist clean
 
 demo: $(STAMP) ## trains on this machine with real processes, healthy and faulty, and shows the difference
 	$(BIN)/unisono demo
@@ -19,7 +22,11 @@ unit: $(STAMP)
 
 slow: $(STAMP) ## the tests that start many processes
 	@echo "== slow tests"
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not soak" -n 2 --dist loadfile
+
+soak: $(STAMP) ## the same at full size, for MINUTES, going on where it was stopped: make soak PART=deaths MINUTES=30
+	@echo "== soak"
+	$(BIN)/python tests/soak.py --minutes $(MINUTES) $(if $(PART),--part $(PART))
 
 lint: $(STAMP)
 	@echo "== lint"

@@ -41,13 +41,13 @@ VARIANTS = {
 }
 
 
-def trainee(device: torch.device, home: Path) -> Trainee:
+def trainee(device: torch.device, home: Path, batch: int) -> Trainee:
     torch.manual_seed(0)
     model = Transformer().to(device)
     generator = torch.Generator().manual_seed(dist.get_rank())
 
     def make_loss(wrapped):
-        tokens = torch.randint(VOCABULARY, (BATCH, TOKENS), generator=generator).to(device)
+        tokens = torch.randint(VOCABULARY, (batch, TOKENS), generator=generator).to(device)
         return nn.functional.cross_entropy(wrapped(tokens).flatten(0, 1), tokens.flatten())
 
     return Trainee(model, torch.optim.AdamW(model.parameters(), 3e-4), make_loss, home)
@@ -65,7 +65,7 @@ def main() -> None:
     home = [tempfile.mkdtemp()]
     dist.broadcast_object_list(home)
     rounds = 1 if options.short else options.rounds
-    learner = trainee(torch.device(options.device), Path(home[0]))
+    learner = trainee(torch.device(options.device), Path(home[0]), 1 if options.short else BATCH)
     result = route_cost(learner, VARIANTS, max(1, rounds // BLOCK), min(rounds, BLOCK), lambda: None)
     if dist.get_rank() == 0:
         show(result, options)

@@ -9,7 +9,7 @@ from launch import launch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.soak("benchmarks"))])
 def test_a_short_bench(tmp_path, workers):
     bench = [sys.executable, "-m", "unisono", "bench", "--short", "--steps", "4"]
     outcome = launch([*bench, "--workers", workers, "--json", "result.json"], cwd=tmp_path, timeout=200)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 
 JOB = Path(__file__).parent.parent / "jobs" / "collected.py"
 STEPS, PARAMETERS = 4, 16
@@ -13,7 +13,7 @@ STEPS, PARAMETERS = 4, 16
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def found(request):
-    outcome = launch(torchrun(request.param, JOB), env={"OMP_NUM_THREADS": 1})
+    outcome = launch(forked(request.param, JOB), env={"OMP_NUM_THREADS": 1})
     assert outcome.returncode == 0, outcome
     return json.loads(outcome.stdout)
 

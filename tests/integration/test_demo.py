@@ -1,4 +1,4 @@
-"""`unisono demo --guard` with real processes."""
+"""`unisono demo --guard` with real processes; what it shows is tested by the guard's own tests, also in `make slow`."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from unisono.show.analysis.checkup import examine
 
 
-@pytest.mark.slow
+@pytest.mark.soak("benchmarks")
 def test_a_nan_on_one_worker_loses_the_training_without_the_guard_and_costs_a_step_with_it(tmp_path):
     command = [sys.executable, "-m", "unisono", "demo", "--guard", "--workers", "3", "--out", str(tmp_path / "demo")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)

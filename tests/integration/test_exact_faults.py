@@ -1,43 +1,70 @@
-"""Each exact fault, 20 seeds, four real processes: found early, with the right code, cause and ranks, nothing else."""
+"""Each exact fault, some seeds, four real processes: found early, with the right code, cause and ranks, nothing else.
+
+The victim is 1 + seed % 3: three seeds have them all, and `make soak PART=seeds` runs 20.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 from unisono.lab.faults.catalogue import EXACT
 from unisono.show.analysis.checkup import examine
 
-JOB = Path(__file__).parents[2] / "benchmarks" / "detection" / "real_job.py"
-HEALTHY_JOB = Path(__file__).parents[1] / "jobs" / "healthy.py"
-WORKERS, SEEDS = 4, 20
+JOBS = Path(__file__).parents[1] / "jobs"
+WORKERS, FEW, MANY = 4, 3, 20
 STEPS_PER_EPOCH = 30
 
+seeds = pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.soak("seeds"))])
 
+
+def train(folder, names, count):
+    runs = [f"{name}:{seed}" for name in names for seed in range(count)]
+    outcome = launch(forked(WORKERS, JOBS / "lab_faults.py", folder, *runs), timeout=600)
+    assert outcome.returncode == 0, outcome
+    return folder
+
+
+@pytest.fixture(scope="module")
+def all_with_few_seeds(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("faults"), [*EXACT, "honest"], FEW)
+
+
+@pytest.fixture
+def trained(request, tmp_path):
+    """The folder with the runs of a fault: all faults in the same processes, or one alone with many seeds."""
+
+    def trained(name, count):
+        return train(tmp_path, [name], count) if count > FEW else request.getfixturevalue("all_with_few_seeds")
+
+    return trained
+
+
+@seeds
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
-def test_fault_is_found(name, tmp_path):
-    outcome = launch(torchrun(WORKERS, JOB, name, tmp_path, *range(SEEDS)), timeout=400)
-    assert outcome.returncode == 0, outcome
-    wrong = {seed: what for seed in range(SEEDS) if (what := verdict(name, seed, tmp_path))}
+def test_fault_is_found(name, seeds, trained):
+    folder = trained(name, seeds)
+    wrong = {seed: what for seed in range(seeds) if (what := verdict(name, seed, folder))}
     assert not wrong, wrong
 
 
+@seeds
 @pytest.mark.slow
-def test_the_honest_job_is_healthy(tmp_path):
-    outcome = launch(torchrun(WORKERS, JOB, "honest", tmp_path, *range(SEEDS)), timeout=400)
-    assert outcome.returncode == 0, outcome
-    for seed in range(SEEDS):
-        assert [found for found in examine(tmp_path / f"honest-{seed}").findings if found.at_least("warning")] == []
+def test_the_honest_job_is_healthy(seeds, trained):
+    folder = trained("honest", seeds)
+    for seed in range(seeds):
+        assert [found for found in examine(folder / f"honest-{seed}").findings if found.at_least("warning")] == []
 
 
 @pytest.mark.slow
-def test_three_models_are_healthy(tmp_path):
-    outcome = launch(torchrun(WORKERS, HEALTHY_JOB, 5), env={"RESULTS": tmp_path}, timeout=600)
+@pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.soak("seeds"))])
+def test_three_models_are_healthy(seeds, tmp_path):
+    outcome = launch(forked(WORKERS, JOBS / "healthy.py", seeds), env={"RESULTS": tmp_path}, timeout=600)
     assert outcome.returncode == 0, outcome
     runs = sorted(path.parent for path in tmp_path.glob("*/run.jsonl"))
-    assert len(runs) == 15
+    assert len(runs) == 3 * seeds
     checkups = {run.name: examine(run) for run in runs}
     assert all(checkup.steps == 160 for checkup in checkups.values())
     grave = {name: [f for f in checkup.findings if f.at_least("warning")] for name, checkup in checkups.items()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 from unisono.records.runfile import read_run
 from unisono.show.analysis.checkup import examine
 
@@ -26,11 +26,17 @@ CASES = [
     "find-unused",
 ]
 OWN_STATISTICS = {"convolutional-sgd", "convolutional-adamw", "checkpointed"}
+FEW_CASES = ["convolutional-adamw", "compression", "static-graph"]
 FAULTS = {"raising-probe": "raised", "raising-signal": "raised", "raising-thread": "raised", "late-3s": "slept"}
+FAILING = [*FAULTS, "full-disk"]
+
+
+def at_length(names):
+    return [pytest.param(workers, 300, names, marks=pytest.mark.soak("inert")) for workers in (2, 3, 4)]
 
 
 def trained(tmp_path, workers, steps, names):
-    outcome = launch(torchrun(workers, JOB, steps, *names), env={"RESULTS": tmp_path}, timeout=900)
+    outcome = launch(forked(workers, JOB, steps, *names), env={"RESULTS": tmp_path}, timeout=900)
     assert outcome.returncode == 0, outcome
     assert (b"cannot be written" in outcome.stderr) == ("full-disk" in names), outcome
     return {
@@ -47,25 +53,25 @@ def assert_bit_equal(results):
 
 def test_quick_cases_are_bit_equal(tmp_path):
     names = ["perceptron-sgd", "transformer-adamw", "accumulation", "scaler", "checkpointed"]
-    assert_bit_equal(trained(tmp_path, 2, 24, names))
+    assert_bit_equal(trained(tmp_path, 2, 60, names))
     for name in names:
         run = read_run(tmp_path / name)
-        assert len(run.timeline()) == 24, name
+        assert len(run.timeline()) == 60, name
         assert all(None not in record.loss_W for record in run.timeline()), name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_weights_are_bit_equal_after_300_steps(tmp_path, workers):
-    assert_bit_equal(trained(tmp_path, workers, 300, CASES))
-    for name in CASES:
+@pytest.mark.parametrize(("workers", "steps", "names"), [(3, 120, CASES), (4, 60, FEW_CASES), *at_length(CASES)])
+def test_weights_are_bit_equal(tmp_path, workers, steps, names):
+    assert_bit_equal(trained(tmp_path, workers, steps, names))
+    for name in names:
         assert [found for found in examine(tmp_path / name).findings if found.at_least("warning")] == [], name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_weights_are_bit_equal_while_unisono_fails(tmp_path, workers):
-    results = trained(tmp_path, workers, 300, [*FAULTS, "full-disk"])
+@pytest.mark.parametrize(("workers", "steps", "names"), [(3, 120, FAILING), *at_length(FAILING)])
+def test_weights_are_bit_equal_while_unisono_fails(tmp_path, workers, steps, names):
+    results = trained(tmp_path, workers, steps, names)
     assert_bit_equal(results)
     for name, witness in FAULTS.items():
         fired = [rank["fired"].get(witness, 0) for rank in results[name]]

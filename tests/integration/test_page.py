@@ -257,7 +257,7 @@ def test_the_payloads_would_execute_where_nothing_stops_them(open_tab):
     assert executed >= 15
 
 
-@pytest.mark.slow
+@pytest.mark.soak("payloads")
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_payload_alone_executes_nothing(open_tab, tmp_path, payload):
     tab = open_tab().open(saved(tmp_path, attacked(tmp_path, [payload] * 3)))

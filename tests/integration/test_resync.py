@@ -158,6 +158,6 @@ def test_a_worker_that_dies_ends_the_job_as_with_ddp_alone(tmp_path):
     assert_all_ended(tmp_path, POINTS)
 
 
-@pytest.mark.slow
+@pytest.mark.soak("deaths")
 def test_a_worker_that_dies_at_any_point_ends_the_job_as_with_ddp_alone(tmp_path):
     assert_all_ended(tmp_path, EVERY_POINT)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from launch import launch, torchrun
+from launch import forked, launch
 
 JOB = Path(__file__).parent.parent / "jobs" / "same_sketch.py"
 
@@ -13,7 +13,7 @@ JOB = Path(__file__).parent.parent / "jobs" / "same_sketch.py"
 @pytest.mark.slow
 def test_the_same_gradient_has_the_same_sketch(tmp_path):
     for workers in (1, 2, 3):
-        outcome = launch(torchrun(workers, JOB, workers), env={"RESULTS": tmp_path}, timeout=120)
+        outcome = launch(forked(workers, JOB, workers), env={"RESULTS": tmp_path}, timeout=120)
         assert outcome.returncode == 0, outcome
     sketches = {path.stem: torch.load(path, weights_only=True) for path in sorted(tmp_path.glob("*.pt"))}
     assert len(sketches) == 16

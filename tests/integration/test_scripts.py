@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from launch import SCRIPTS, launch, torchrun, under_unisono
+from launch import SCRIPTS, forked, launch, torchrun, under_unisono
 from unisono.records.runfile import read_run
 from unisono.show.analysis.checkup import examine
 
 WORKERS = 2
+SOAK = pytest.mark.soak("steering")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,16 @@ class Shape:
     quick: bool = False
     own_launcher: bool = False
 
+    def __str__(self):
+        return self.name
+
     def command(self):
         return [sys.executable, *self.target] if self.own_launcher else torchrun(WORKERS, *self.target)
+
+    def plain_command(self):
+        """Without a launcher where it makes no difference."""
+        alone = self.own_launcher or self.exit_code or self.target[0] == "-m"
+        return self.command() if alone else forked(WORKERS, *self.target)
 
 
 def script(name):
@@ -44,7 +53,7 @@ SHAPES = [
     Shape("wrapped, then compiled", (script("compiled"), "outside")),
     Shape("dictionary", (script("dictionary"),)),
     Shape("loader with workers, evaluation and dropout", (script("workers"),)),
-    Shape("failing", (script("failing"),), steps=5, exit_code=1),
+    Shape("failing", (script("failing"),), steps=5, exit_code=1, quick=True),
 ]
 
 
@@ -57,6 +66,19 @@ def run(command, directory):
     directory.mkdir()
     outcome = launch(command, cwd=directory, env={"WEIGHTS_OUT": directory / "weights", "PYTHONPATH": str(SCRIPTS)})
     return outcome, {path.suffix: path.read_text() for path in sorted(directory.glob("weights.*"))}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """What a script does without unisono, run once for all that is compared with it."""
+    done = {}
+
+    def plain(shape):
+        if shape not in done:
+            done[shape] = run(shape.plain_command(), tmp_path_factory.mktemp("plain") / "run")
+        return done[shape]
+
+    return plain
 
 
 def assert_same(plain, watched):
@@ -76,21 +98,40 @@ def assert_recorded(run_dir, shape):
 
 
 @pytest.mark.parametrize("shape", [as_parameter(shape) for shape in SHAPES])
-def test_a_watched_script_is_the_same_script(shape, tmp_path):
-    plain = run(shape.command(), tmp_path / "plain")
+def test_a_watched_script_is_the_same_script(shape, plain, tmp_path):
+    outcome, weights = plain(shape)
     watched = run(under_unisono(shape.command(), "--out", tmp_path / "run"), tmp_path / "watched")
-    assert plain[0].returncode == shape.exit_code, plain[0]
-    assert len(plain[1]) == (0 if shape.exit_code else WORKERS)
-    assert_same(plain, watched)
+    assert outcome.returncode == shape.exit_code, outcome
+    assert len(weights) == (0 if shape.exit_code else WORKERS)
+    assert_same(plain(shape), watched)
     assert_recorded(tmp_path / "run", shape)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES[:3], ids=lambda shape: shape.name)
-def test_from_inside_the_launcher(shape, tmp_path):
+@pytest.mark.parametrize("shape", [SHAPES[0], pytest.param(SHAPES[1], marks=SOAK), SHAPES[2]], ids=str)
+def test_from_inside_the_launcher(shape, plain, tmp_path):
     inside = torchrun(WORKERS, "-m", "unisono", "run", "--out", tmp_path / "run", *shape.target)
-    assert_same(run(shape.command(), tmp_path / "plain"), run(inside, tmp_path / "watched"))
+    assert_same(plain(shape), run(inside, tmp_path / "watched"))
     assert_recorded(tmp_path / "run", shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gradient accumulation",
+        "wrapped, then compiled",
+        pytest.param("two models, two optimizers", marks=SOAK),
+    ],
+)
+def test_a_steered_script_learns_the_same_when_everybody_is_kept(name, plain, tmp_path):
+    (shape,) = [shape for shape in SHAPES if shape.name == name]
+    options = ["--weighting", "agreement:max_distance=2", "--out", tmp_path / "run"]
+    outcome, weights = run(under_unisono(shape.command(), *options), tmp_path / "steered")
+    assert outcome.returncode == 0, outcome
+    assert b"steering by AgreementFilter(max_distance=2" in outcome.stderr
+    assert weights
+    assert weights == plain(shape)[1]
 
 
 @pytest.mark.slow

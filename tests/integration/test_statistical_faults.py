@@ -1,16 +1,20 @@
-"""Statistical faults in four real processes: the right one is found, and no other worker is accused."""
+"""Statistical faults in four real processes: the right one is found, and no other worker is accused.
+
+One of each kind: a gradient, data, the whole job. `make soak PART=statistical` runs them all.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from launch import launch, torchrun
+from launch import forked, launch
 from unisono.lab.faults.catalogue import STATISTICAL
 from unisono.show.analysis.checkup import examine
 
-JOB = Path(__file__).parents[2] / "benchmarks" / "detection" / "real_job.py"
-WORKERS, SEEDS = 4, (0, 1)
+JOB = Path(__file__).parents[1] / "jobs" / "lab_faults.py"
+WORKERS = 4
+OFTEN = ("sign-flip", "toxic-batch", "learning-rate-too-high")
 NAMES = (
     "gradient-x1.3",
     "gradient-x2",
@@ -23,12 +27,25 @@ NAMES = (
 )
 
 
+def train(folder, names, seeds):
+    runs = [f"{name}:{seed}" for name in names for seed in seeds]
+    outcome = launch(forked(WORKERS, JOB, folder, *runs), timeout=400)
+    assert outcome.returncode == 0, outcome
+
+
 @pytest.mark.slow
+def test_one_fault_of_each_kind_is_found(tmp_path):
+    train(tmp_path, OFTEN, [1])
+    wrong = {name: what for name in OFTEN if (what := verdict(name, 1, tmp_path))}
+    assert not wrong, wrong
+
+
+@pytest.mark.soak("statistical")
 @pytest.mark.parametrize("name", NAMES)
 def test_fault_is_found(name, tmp_path):
-    outcome = launch(torchrun(WORKERS, JOB, name, tmp_path, *SEEDS), timeout=400)
-    assert outcome.returncode == 0, outcome
-    wrong = {seed: what for seed in SEEDS if (what := verdict(name, seed, tmp_path))}
+    seeds = range(2)
+    train(tmp_path, [name], seeds)
+    wrong = {seed: what for seed in seeds if (what := verdict(name, seed, tmp_path))}
     assert not wrong, wrong
 
 

@@ -179,7 +179,7 @@ def restarted(phase):
 
 
 JOBS = {
-    "replays": lambda: [replayed(seed, CHECKPOINTS if seed % 5 else ON_DISK) for seed in range(20)],
+    "replays": lambda count: [replayed(seed, CHECKPOINTS if seed % 5 else ON_DISK) for seed in range(int(count))],
     "replay": lambda: [replayed(0, ON_DISK)],
     "never": lambda: Run("never").run(),
     **{phase: lambda phase=phase: restarted(phase) for phase in PHASES},
@@ -188,4 +188,5 @@ JOBS = {
 if __name__ == "__main__":
     with process_group():
         for job in sys.argv[1:]:
-            say(job, JOBS[job]())
+            name, *arguments = job.split(":")
+            say(name, JOBS[name](*arguments))

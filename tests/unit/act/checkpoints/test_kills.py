@@ -82,7 +82,7 @@ def test_six_kills(nursery, tmp_path):
     assert torn > 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak("deaths")
 def test_a_hundred_kills(nursery, tmp_path):
     newest, torn = kill_often(nursery, tmp_path / "checkpoints", 100)
     assert newest >= 54
