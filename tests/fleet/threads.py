@@ -1,6 +1,7 @@
 """A fleet: one thread a rank, each with a gloo group of its own that `torch.distributed` knows as the default one."""
 
 import contextlib
+import gc
 import threading
 import time
 import traceback
@@ -116,10 +117,12 @@ class Fleet:
             with contextlib.suppress(threading.BrokenBarrierError):
                 ended.wait(self._limit)
         except Exception as error:
-            # What the frames hold goes, and the group with it: the others see the connection close.
-            traceback.clear_frames(error.__traceback__)
             outcomes[rank] = error
             ended.abort()
+            # What the frames hold goes, and the group with it: the others see the connection close.
+            traceback.clear_frames(error.__traceback__)
+            world.leave()
+            gc.collect()
         finally:
             world.leave()
 
