@@ -387,6 +387,24 @@ def test_other_actions_reach_every_worker():
     assert called == [2] * 3
 
 
+def test_functions_of_the_users_are_called_also_where_rows_act_side_by_side():
+    called = []
+    rows = [
+        Row("first, of two", lambda now: "now", lambda decision: called.append("first")),
+        Row("second", lambda now: "now", lambda decision: called.append("second"), alongside=True),
+        Row("never", lambda now: None, lambda decision: called.append("never")),
+    ]
+
+    def work(rank):
+        worker = GuardedWorker(fleet, rank, guard(rows=rows, clip=1e-6, budget=False))
+        worker.train(0)
+        return worker.actions, worker.norm() < 1.001e-6
+
+    fleet = Fleet(2)
+    assert all_said(fleet, work) == [[[0, "callback, clip"]], True]
+    assert sorted(called) == ["first"] * 2 + ["second"] * 2
+
+
 def test_a_dry_run_only_says_what_it_would_have_done():
     def work(rank):
         worker = GuardedWorker(fleet, rank, guard(dry_run=True))
