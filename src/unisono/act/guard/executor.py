@@ -107,7 +107,10 @@ class Executor:
         return ""
 
     def _call_back(self, decision: Decision) -> str:
-        self._callbacks[decision.row](decision)
+        # Several rows may act side by side: a decision tells of all of them.
+        for name, function in self._callbacks.items():
+            if f", {name}, " in f", {decision.row}, ":
+                function(decision)
         return ""
 
     def _stop(self, decision: Decision) -> str:
