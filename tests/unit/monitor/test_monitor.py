@@ -261,6 +261,20 @@ def test_in_a_forked_child_nothing_is_closed(attach):
     monitor._pid -= 1
 
 
+def test_a_crash_leaves_the_last_steps_behind(attach, model, optimizer, tmp_path, monkeypatch):
+    monitor = attach()
+    losses, norms = train(model, optimizer, 5)
+    monkeypatch.setattr(sys, "last_value", ValueError("injected"), raising=False)
+    monitor.close()
+    found = rank_file(tmp_path)
+    assert [line["step"] for line in found] == list(range(5))
+    assert [line["loss"] for line in found] == pytest.approx(losses)
+    assert [line["norm"] for line in found] == pytest.approx(norms)
+    assert {(line["attempt"], line["rank"]) for line in found} == {(1, 0)}
+    # The end of the run is written, too.
+    assert [end.steps for end in read_run(tmp_path / "run").ends] == [5]
+
+
 def test_only_the_last_steps_are_kept(attach, model, optimizer, tmp_path, monkeypatch):
     monkeypatch.setattr(monitors, "RING", 3)
     monitor = attach()
