@@ -355,6 +355,16 @@ def test_a_restart_goes_on_from_the_disk(start):
 # Refused
 
 
+def test_lbfgs_is_refused_before_and_while_training(tmp_path, start):
+    model = DistributedDataParallel(small_model())
+    lbfgs = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(ValueError, match="Found LBFGS"):
+        unisono.attach(model, lbfgs, guard=unisono.guard(), run_dir=tmp_path / "refused")
+    job = start(given=False)
+    with pytest.raises(ValueError, match="Found LBFGS"):
+        torch.optim.LBFGS(job.model.parameters()).step(job.backward)
+
+
 def test_an_optimizer_that_steps_inside_backward_is_refused(start):
     job = start()
     job.model.module[0].weight.register_post_accumulate_grad_hook(lambda parameter: job.optimizer.step())
@@ -398,6 +408,14 @@ def test_a_step_without_an_optimizer_is_refused(start):
     job.backward()
     with pytest.raises(RuntimeError, match="Found a step without one"):
         job.monitor.step()
+
+
+def test_a_model_is_guarded_once_and_who_is_refused_does_not_listen(start, tmp_path):
+    job = start()
+    listeners = torch_patches._patched.listeners
+    with pytest.raises(ValueError, match="Found one that is guarded already"):
+        unisono.attach(job.model, guard=unisono.guard(), run_dir=tmp_path / "again")
+    assert torch_patches._patched.listeners == listeners
 
 
 def test_a_models_own_error_in_backward_is_no_meeting(start):
