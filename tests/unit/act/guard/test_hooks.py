@@ -128,6 +128,16 @@ def test_a_step_that_is_not_finite_leaves_no_trace(start, optimizer):
     assert [record.skipped for record in read_run(job.run_dir).timeline()] == [False, False, True, False]
 
 
+def test_a_plain_module_keeps_its_weights_and_says_that_its_buffers_saw_the_step(start, capfd):
+    job = start(model=small_model())
+    job.train()
+    before, weights = job.state, [name for name, _ in job.model.named_parameters()]
+    job.train(math.nan)
+    assert [name for name in weights if not torch.equal(job.state[name], before[name])] == []
+    assert job.decisions == [(1, "skip")]
+    assert "buffers could not be put back" in capfd.readouterr().err
+
+
 def test_a_bad_micro_batch_takes_the_whole_step_with_it(start):
     job = start()
     job.train()
