@@ -19,6 +19,10 @@ from unisono.exchange.collectives import GuardCollectives
 from unisono.listen.buffer_snapshot import BufferSnapshot
 
 NOTHING = "all workers hold the same"
+BUFFERS_STAY = (
+    "buffers could not be put back: the skipped step stays in them, such as in BatchNorm's statistics. Forward passes "
+    "are seen where the model is wrapped in DistributedDataParallel and not compiled"
+)
 
 
 class Executor:
@@ -69,6 +73,9 @@ class Executor:
     def _skip(self, decision: Decision) -> str:
         self.skipped = True
         self.skipping.silence(self._guarded_state.all_parameters())
+        module = self._guarded_state.module
+        if self.buffers.empty and module.training and next(module.buffers(), None) is not None:
+            self._complain(BUFFERS_STAY)
         self.buffers.put_back()
         return ""
 
