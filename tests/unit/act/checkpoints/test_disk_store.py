@@ -111,13 +111,13 @@ def test_trouble_also_reaches_what_is_not_yet_written(worker, shelves, tmp_path)
 def test_keeping_does_not_wait_for_the_disk(worker, shelves, tmp_path):
     one, shelf = worker(), shelves(tmp_path / "c")
     gate = threading.Event()
-    shelf._writer.soon(gate.wait)
+    shelf._writer.soon(lambda: gate.wait(20))
     snapshot = capture(one.subject, 1)
     began = time.perf_counter()
     shelf.keep(snapshot)
     shelf.quiet(5)
     assert shelf.held() == ()
-    assert time.perf_counter() - began < 0.1
+    assert time.perf_counter() - began < 10, "the writer is still waiting: nobody should wait for it"
     gate.set()
 
 
