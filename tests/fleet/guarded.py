@@ -16,7 +16,7 @@ from unisono.act.guard.decision_round import DecisionRound
 from unisono.act.guard.executor import Executor
 from unisono.act.guard.guarded_state import GuardedState
 from unisono.act.guard.reporter import Reporter
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 
 CPU = torch.device("cpu")
 FIRST_RANK = 4

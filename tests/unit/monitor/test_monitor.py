@@ -15,8 +15,7 @@ import unisono
 from unisono.listen import torch_patches
 from unisono.monitor import exit_hooks
 from unisono.monitor import monitor as monitors
-from unisono.monitor.monitor import Monitor
-from unisono.monitor.null_monitor import NullMonitor
+from unisono.monitor.monitor import Monitor, NullMonitor
 from unisono.records.runfile import read_run
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from fleet import Fleet, InjectedError
-from unisono.act.actions import sending
+from unisono.act.actions import resync_transfer
 from unisono.act.actions.resync import resync
 
 TEMPLATE = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2, bias=False))
@@ -171,7 +171,7 @@ def test_of_equal_replicas_nothing_is_sent(monkeypatch):
 
 
 def test_what_does_not_fit_into_one_message_goes_in_several(monkeypatch):
-    monkeypatch.setattr(sending, "AT_ONCE", 64)
+    monkeypatch.setattr(resync_transfer, "AT_ONCE", 64)
     for right, after, *_ in repaired(Fleet(3), {2: lambda replica: (everything(replica), one_bit(replica))}):
         assert right == after
 

@@ -13,7 +13,7 @@ from unisono.act.guard.decider import Decider
 from unisono.act.guard.decision_log import DecisionLog
 from unisono.act.guard.options import Checkpoints, guard
 from unisono.act.guard.policy import Decision, Reason
-from unisono.exchange.guard_collectives import GuardCollectives
+from unisono.exchange.collectives import GuardCollectives
 from unisono.exchange.guard_messages import ENDINGS, RankReport
 from unisono.policy import Row
 from unisono.records.finding import Finding

@@ -11,14 +11,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from group_of_one import group_of_one
 from unisono.act.steering import setup
-from unisono.act.steering.comm_hook import CommHookState, steering_of, unisono_steering
 from unisono.act.steering.exact_route import ExactRoute
-from unisono.act.steering.setup import SteeringOptions, steer
+from unisono.act.steering.setup import CommHookState, SteeringOptions, steer, steering_of, unisono_steering
 from unisono.act.steering.sketch_route import SketchRoute
 from unisono.act.steering.steering import Steering
 from unisono.act.weightings.spec import VARIABLE
 from unisono.act.weightings.weighting import Weighting
-from unisono.exchange.steering_collectives import Slices
+from unisono.exchange.collectives import Slices
 from unisono.listen import torch_patches
 from unisono.listen.models.ddp import DDPWrapper
 from unisono.listen.models.wrapper import PlainModule
