@@ -463,6 +463,19 @@ def test_what_one_worker_does_not_know_does_not_hide_what_another_does():
     assert all_said(fleet, work) == [False, [1], False, ENDINGS[2]]
 
 
+def test_a_norm_of_which_one_worker_does_not_know_its_share_is_not_judged():
+    def work(rank):
+        voice = Voice(fleet, guard())
+        for step in range(USUAL):
+            voice.hold(step, square=0.5)
+        unknown = voice.hold(USUAL, square=1e9 if rank == 0 else None)
+        known = voice.hold(USUAL + 1, square=1e9)
+        return bool(unknown.decision), bool(known.decision)
+
+    fleet = Fleet(2)
+    assert all_said(fleet, work) == [False, True]
+
+
 def test_the_collectives_answer_for_all():
     def work(rank):
         collectives = GuardCollectives(fleet.group, CPU)
