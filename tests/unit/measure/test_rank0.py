@@ -66,6 +66,19 @@ def test_a_step_that_one_rank_has_not_reported_holds_those_after_it(met):
     assert written(met) == [0, 1]
 
 
+def test_steps_are_written_in_order_also_where_a_later_one_was_heard_of_first(met):
+    met.submit(1, 2)
+    met.turn(seconds=0.5)
+    assert met.rank0.assembler.open
+    for step in range(2):
+        met.submit(step, 0, 1)
+    met.turn()
+    assert written(met) == []
+    met.turn(seconds=PATIENCE + 0.1)
+    assert written(met) == [0, 1]
+    assert [record.loss_W[2] for record in met.steps] == [None, 2.0]
+
+
 def test_a_step_waits_for_a_rank_exactly_as_long_as_patience_goes(met):
     met.submit(0, 0, 1)
     met.turn(seconds=0)

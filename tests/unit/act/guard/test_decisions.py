@@ -463,20 +463,33 @@ def test_what_one_worker_does_not_know_does_not_hide_what_another_does():
     assert all_said(fleet, work) == [False, [1], False, ENDINGS[2]]
 
 
+def test_a_norm_of_which_one_worker_does_not_know_its_share_is_not_judged():
+    def work(rank):
+        voice = Voice(fleet, guard())
+        for step in range(USUAL):
+            voice.hold(step, square=0.5)
+        unknown = voice.hold(USUAL, square=1e9 if rank == 0 else None)
+        known = voice.hold(USUAL + 1, square=1e9)
+        return bool(unknown.decision), bool(known.decision)
+
+    fleet = Fleet(2)
+    assert all_said(fleet, work) == [False, True]
+
+
 def test_the_collectives_answer_for_all():
     def work(rank):
         collectives = GuardCollectives(fleet.group, CPU)
-        own = [[1, 5, 9], [5, 9, 12], [5]][rank]
+        own = [[1, 5, 9], [5, 9, 12], [3, 5, 9]][rank]
         return (
             collectives.choose(own),
             collectives.choose([rank]),
             collectives.choose([]),
             collectives.those_who(rank != 1),
-            collectives.first_with(7 if rank else 3) if rank else collectives.first_with(3),
+            collectives.first_with(7 if rank else 3),
             collectives.tell({"step": 3} if rank == 0 else None),
         )
 
     fleet = Fleet(3)
     results = fleet.run(work)
-    assert [result[:4] + result[5:] for result in results] == [(5, None, None, [0, 2], {"step": 3})] * 3
+    assert [result[:4] + result[5:] for result in results] == [(9, None, None, [0, 2], {"step": 3})] * 3
     assert [result[4] for result in results] == [0, 1, 1]
