@@ -200,6 +200,14 @@ def test_clipping_is_told_before_it_is_done(notes, model, given):
     assert sum(float(one.grad.square().sum()) for one in expected) ** 0.5 == pytest.approx(1e-2, rel=1e-3)
 
 
+def test_a_generator_of_parameters_is_not_used_up(notes, model):
+    model(torch.ones(3, 2)).sum().backward()
+    torch.nn.utils.clip_grad._clip_grads_with_norm_(model.parameters(), 1e-2, torch.tensor(1.0))
+    ((parameters, _),) = notes.of("clipped")
+    assert same(parameters, list(model.parameters()))
+    assert model.bias.grad.item() == pytest.approx(3e-2, rel=1e-3)
+
+
 def test_forward_of_a_wrapped_model_is_told_with_its_inputs(notes):
     with group_of_one():
         wrapped = DistributedDataParallel(nn.Linear(2, 1))
