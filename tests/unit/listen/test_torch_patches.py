@@ -93,6 +93,23 @@ def test_a_patch_that_somebody_has_wrapped_stays():
         torch.autograd.backward = original
 
 
+def test_who_leaves_while_another_comes_does_not_put_torch_back(model, monkeypatch):
+    gone, listener, install = Notes(), Notes(), torch_patches.dataloader_patches.install
+
+    def collect_garbage(*args):
+        """As when an earlier model, whose guard has been released already, is collected just now."""
+        torch_patches.disconnect(gone)
+        install(*args)
+
+    monkeypatch.setattr(torch_patches.dataloader_patches, "install", collect_garbage)
+    torch_patches.connect(listener)
+    try:
+        model(torch.ones(3, 2)).sum().backward()
+    finally:
+        torch_patches.disconnect(listener)
+    assert listener.names == ["backward_begins", "backward_ended"]
+
+
 def test_a_step_is_told_in_order(notes, model):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     loss = model(torch.ones(3, 2)).sum()
