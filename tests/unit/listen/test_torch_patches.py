@@ -93,6 +93,23 @@ def test_a_patch_that_somebody_has_wrapped_stays():
         torch.autograd.backward = original
 
 
+def test_who_leaves_while_another_comes_does_not_put_torch_back(model, monkeypatch):
+    gone, listener, install = Notes(), Notes(), torch_patches.dataloader_patches.install
+
+    def collect_garbage(*args):
+        """As when an earlier model, whose guard has been released already, is collected just now."""
+        torch_patches.disconnect(gone)
+        install(*args)
+
+    monkeypatch.setattr(torch_patches.dataloader_patches, "install", collect_garbage)
+    torch_patches.connect(listener)
+    try:
+        model(torch.ones(3, 2)).sum().backward()
+    finally:
+        torch_patches.disconnect(listener)
+    assert listener.names == ["backward_begins", "backward_ended"]
+
+
 def test_a_step_is_told_in_order(notes, model):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     loss = model(torch.ones(3, 2)).sum()
@@ -198,6 +215,14 @@ def test_clipping_is_told_before_it_is_done(notes, model, given):
     assert same(parameters, expected)
     assert told.item() == norm.item()
     assert sum(float(one.grad.square().sum()) for one in expected) ** 0.5 == pytest.approx(1e-2, rel=1e-3)
+
+
+def test_a_generator_of_parameters_is_not_used_up(notes, model):
+    model(torch.ones(3, 2)).sum().backward()
+    torch.nn.utils.clip_grad._clip_grads_with_norm_(model.parameters(), 1e-2, torch.tensor(1.0))
+    ((parameters, _),) = notes.of("clipped")
+    assert same(parameters, list(model.parameters()))
+    assert model.bias.grad.item() == pytest.approx(3e-2, rel=1e-3)
 
 
 def test_forward_of_a_wrapped_model_is_told_with_its_inputs(notes):

@@ -274,6 +274,21 @@ def test_a_crash_leaves_the_last_steps_behind(attach, model, optimizer, tmp_path
     assert [end.steps for end in read_run(tmp_path / "run").ends] == [5]
 
 
+def test_last_steps_are_written_before_anything_is_waited_for(attach, model, optimizer, tmp_path, monkeypatch):
+    monitor, written = attach(), []
+    train(model, optimizer, 2)
+    wait_until(lambda: len(monitor._ring) == 2)
+    close = monitor._exchange.close
+    monkeypatch.setattr(
+        monitor._exchange, "close", lambda patience: (written.append((patience, rank_file(tmp_path))), close(patience))
+    )
+    monkeypatch.setattr(sys, "last_value", ValueError("injected"), raising=False)
+    monitor.close()
+    ((patience, lines),) = written
+    assert patience == monitors.CRASH_PATIENCE
+    assert [line["step"] for line in lines] == [0, 1]
+
+
 def test_only_the_last_steps_are_kept(attach, model, optimizer, tmp_path, monkeypatch):
     monkeypatch.setattr(monitors, "RING", 3)
     monitor = attach()

@@ -167,11 +167,17 @@ def test_what_a_bad_step_has_in_its_closure_leaves_no_trace(start):
     assert job.decisions == [(1, "skip")]
 
 
-def test_a_bad_step_that_the_script_drops_does_not_touch_the_next(start):
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_bad_step_that_the_script_drops_does_not_touch_the_next(start, set_to_none):
     job = start()
     job.train()
     job.backward(math.nan)
-    job.optimizer.zero_grad()
+    job.optimizer.zero_grad(set_to_none=set_to_none)
+    weight = job.model.module[0].weight.detach().clone()
+    job.backward()
+    job.optimizer.step()
+    assert not torch.equal(job.model.module[0].weight, weight)
+    assert job.model.module[0].weight.isfinite().all()
     before = job.state
     job.train()
     assert differs(job.state, before)
