@@ -47,7 +47,7 @@ class InventedWorkers:
         square_W = [factor**2 * float(square) for factor in self.factor_W]
         return gram_WW, torch.tensor(square_W, dtype=torch.float64)
 
-    def verdict(self, decide):
+    def weights(self, decide):
         self.weight_W = list(decide())
         return self.weight_W
 
