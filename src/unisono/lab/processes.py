@@ -1,4 +1,4 @@
-"""One rank of a job in the lab: where it meets the others, and how it leaves them."""
+"""One rank of a job in the lab: how it joins the others, and how it leaves them."""
 
 from __future__ import annotations
 
