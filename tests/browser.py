@@ -31,7 +31,7 @@ class Tab:
 
     def open(self, address):
         self.page.goto(address)
-        self.page.wait_for_selector("body[data-ready]", timeout=30_000)
+        self.page.wait_for_selector("body[data-ready]", timeout=120_000)
         return self
 
 

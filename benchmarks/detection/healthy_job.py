@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import unisono
-from unisono.lab.faults.honest_job import CLASSES, FEATURES, Job, Model
-from unisono.lab.processes import process_group, say_progress
+from unisono.lab.faults.honest_job import CLASSES, FEATURES, Job, Model, process_group, say_progress
 
 LONGEST = 5000
 """Steps of one run."""

@@ -10,9 +10,9 @@ import torch.distributed as dist
 
 import unisono
 from unisono.common.schedule import every
-from unisono.lab.faults.jobs import JOBS
+from unisono.lab.faults.faulty_jobs import JOBS
+from unisono.lab.faults.honest_job import process_group, say_progress
 from unisono.lab.faults.lengths import length_of
-from unisono.lab.processes import process_group, say_progress
 
 
 def train(name: str, seed: int, folder: Path) -> None:

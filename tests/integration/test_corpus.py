@@ -6,6 +6,7 @@ Two workers show most of them; `make soak PART=corpus` starts four of each with 
 
 import ast
 import difflib
+import functools
 import json
 import re
 import sys
@@ -91,18 +92,22 @@ def workers_of(folder, name):
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory):
-    """All scripts, unchanged, with default settings."""
-    folder = tmp_path_factory.mktemp("corpus")
-    scripts = sorted(CORPUS.glob("*/*.py"))
-    lines = [f"{workers_of(path.parent.name, path.stem)}:{path}" for path in scripts]
-    command = [sys.executable, JOB, folder, *lines]
-    outcome = launch(under_unisono(command, "--out", folder / "unused"), cwd=folder, timeout=900)
-    assert outcome.returncode == 0, outcome
-    return folder, json.loads((folder / "codes.json").read_text()), outcome
+    """All scripts of a folder, unchanged, with default settings: where the runs lie, and how the ranks ended."""
+
+    @functools.cache
+    def forked(folder):
+        directory = tmp_path_factory.mktemp(folder)
+        lines = [f"{workers_of(folder, path.stem)}:{path}" for path in sorted((CORPUS / folder).glob("*.py"))]
+        command = under_unisono([sys.executable, JOB, directory, *lines], "--out", directory / "unused")
+        outcome = launch(command, cwd=directory, timeout=600)
+        assert outcome.returncode == 0, outcome
+        return directory, json.loads((directory / "codes.json").read_text()), outcome
+
+    return forked
 
 
 @pytest.fixture
-def findings(request, tmp_path):
+def findings(forked, tmp_path):
     """What is found above `info`, by folder and name."""
 
     def found(folder, name, way):
@@ -112,7 +117,7 @@ def findings(request, tmp_path):
             outcome = launch(line, cwd=tmp_path, timeout=240)
             assert outcome.returncode == 0, outcome
         else:
-            directory, codes, outcome = request.getfixturevalue("forked")
+            directory, codes, outcome = forked(folder)
             run = directory / folder / name
             assert set(codes[f"{folder}/{name}"]) == {0}, outcome
         told = examine(run).as_dict()

@@ -18,6 +18,9 @@ pytest.importorskip("playwright")
 
 pytestmark = needs_browser()
 
+SOON = 120
+"""Seconds after which a test fails rather than waits; a browser and two servers need long on a busy machine."""
+
 JOB = """
 import sys, time
 from pathlib import Path
@@ -91,7 +94,7 @@ def live():
     yield start
     for process in started:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(SOON) == 0
         assert process.stderr.read() == ""
         process.stdout.close()
         process.stderr.close()
@@ -109,7 +112,7 @@ def steps_shown(tab):
 
 
 def wait_for_step(tab, step):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SOON
     while steps_shown(tab) < step:
         assert time.monotonic() < deadline, f"step {step} never came; the page shows {steps_shown(tab)}"
         tab.page.wait_for_timeout(200)
@@ -132,7 +135,7 @@ def test_it_follows_a_job_through_death_and_restart_without_being_loaded_again(o
     again = job(tmp_path / "run", number=2, first=200, count=250, opposed=2)
     again.wait_until_written()
     wait_for_step(tab, 449)
-    tab.page.wait_for_selector("#finding-UN501", timeout=30_000)
+    tab.page.wait_for_selector("#finding-UN501", timeout=1_000 * SOON)
     assert "rank 2" in tab.page.inner_text("#finding-UN501 .meta")
     tab.page.locator("#finding-UN501 .jump").click()
     assert tab.page.evaluate("window.kept") == "since the page was loaded"
@@ -147,9 +150,9 @@ def test_several_runs_stand_in_a_list(open_tab, live, tmp_path):
     tab.page.goto(address)
     assert set(tab.page.locator("#runs a").all_inner_texts()) == {"one", "two"}
     invented.run(tmp_path / "three", count=30, name="three")
-    tab.page.wait_for_selector("text=three", timeout=15_000)
+    tab.page.wait_for_selector("text=three", timeout=1_000 * SOON)
     tab.page.click("text=two")
-    tab.page.wait_for_selector("body[data-ready]", timeout=30_000)
+    tab.page.wait_for_selector("body[data-ready]", timeout=1_000 * SOON)
     assert tab.page.inner_text("h1") == "two"
     tab.page.click(".brand a")
     assert tab.page.url == address
@@ -166,6 +169,6 @@ def test_names_that_would_be_scripts_are_text_on_the_list_and_on_the_page(open_t
     tab.page.goto(live(tmp_path))
     assert MARK in tab.page.inner_text("#runs")
     tab.page.locator("#runs a").first.click()
-    tab.page.wait_for_selector("body[data-ready]", timeout=30_000)
+    tab.page.wait_for_selector("body[data-ready]", timeout=1_000 * SOON)
     assert tab.page.evaluate("window.executed") is None
     assert tab.errors == []

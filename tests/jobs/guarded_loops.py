@@ -134,7 +134,7 @@ def late_with_a_second_optimizer():
             loop.optimizer.step()
             if number >= BAD - 1:
                 second.step()
-            begun.append(loop.monitor._guard_hooks._late.begun)
+            begun.append(loop.monitor._guard_hooks._device_round.begun)
     return loop.result(begun=begun)
 
 

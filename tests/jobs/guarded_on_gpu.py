@@ -84,7 +84,7 @@ class Training:
     @property
     def late(self):
         guard_hooks = self.monitor._guard_hooks
-        return guard_hooks is not None and guard_hooks._late.begun
+        return guard_hooks is not None and guard_hooks._device_round.begun
 
 
 def at(step, value, rank=0):

@@ -4,7 +4,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from unisono.lab.processes import process_group
+from unisono.lab.faults.honest_job import process_group
 
 JOB = Path(__file__).parents[2] / "benchmarks" / "detection" / "real_job.py"
 

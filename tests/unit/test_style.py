@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -40,6 +41,27 @@ def test_functions_are_short():
     functions = nodes(ast.FunctionDef)
     assert functions
     assert [f"{name}: {one.name}" for name, one in functions if body_lines(one) > LONGEST_BODY] == []
+
+
+def test_a_class_name_has_one_meaning():
+    counted = Counter(node.name for _, node in nodes(ast.ClassDef))
+    assert [name for name, times in counted.items() if times > 1] == []
+
+
+FAMILIES = ("act/actions/", "act/weightings/", "cli/commands/", "diagnose/rules/", "show/page/charts/", "show/sinks/")
+SMALLEST_SATELLITE = 40
+
+
+def test_what_only_one_other_needs_is_no_file_of_its_own_unless_it_is_long():
+    """But for families, whose members are added one by one, and the public names."""
+    importers = defaultdict(set)
+    for name, node in nodes(ast.ImportFrom):
+        for alias in node.names:
+            for module in (node.module, f"{node.module}.{alias.name}"):
+                importers[f"{module.replace('.', '/')}.py"].add(name)
+    small = {name for name, text in TEXTS.items() if text.count("\n") < SMALLEST_SATELLITE and name.count("/") > 1}
+    family = {name for name in small if name.removeprefix("unisono/").startswith(FAMILIES)}
+    assert {name: importers[name] for name in small - family if len(importers[name]) == 1} == {}
 
 
 def test_errors_are_raised_not_asserted():

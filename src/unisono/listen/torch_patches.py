@@ -48,9 +48,11 @@ _patched = _Patched()
 
 
 def connect(listener: Listener) -> None:
-    if not _patched.listeners:
-        _install()
+    # First: installing takes a while, and one who is disconnected meanwhile, by the garbage collector, must not seem to
+    # be the last.
     _patched.listeners = (*_patched.listeners, listener)
+    if not _patched.undo:
+        _install()
 
 
 def disconnect(listener: Listener) -> None:

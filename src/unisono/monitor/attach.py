@@ -105,7 +105,12 @@ def attach(
             return NullMonitor()
         monitor = _listen(model, wrapper, settings, steering, must=options is not None)
         if options is not None and isinstance(monitor, Monitor):
-            set_up(model, wrapper, options, optimizers, states, monitor)
+            try:
+                set_up(model, wrapper, options, optimizers, states, monitor)
+            except Exception:
+                # Nobody gets to hold it, so nobody could close it.
+                monitor.retire()
+                raise
         return monitor
     finally:
         if steering is not None:

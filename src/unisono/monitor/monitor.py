@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 from collections import deque
@@ -144,6 +145,10 @@ class Monitor:
         if crashed:
             exit_hooks.speak("crash")
         self._exchange.close(CRASH_PATIENCE if crashed else FAREWELL)
+        if crashed:
+            # Once more, with the newest steps: the listening thread had not taken them over.
+            with contextlib.suppress(Exception):
+                self._write_last_steps("crash")
         exit_hooks.forget(self._write_last_steps)
         atexit.unregister(self.close)
 

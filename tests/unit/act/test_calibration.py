@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import unisono
-from unisono.act.calibration.limits import rounded_up
+from unisono.act.calibration import rounded_up
 from unisono.cli import main as cli
 from unisono.records import AttemptRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from unisono.records import AttemptRecord, EndRecord, LocalStep, NoteRecord, RunRecord, StepRecord, to_line
-from unisono.records.runfile import RunWriter, appending, continue_or_create, new_run_dir, read_run, scan
+from unisono.records.runfile import RunWriter, continue_or_create, new_run_dir, read_run, scan
+from unisono.records.runfile import appending as appending_module
 from unisono.records.runfile import lines as lines_module
 from unisono.records.runfile import writer as writer_module
 
@@ -189,8 +190,8 @@ class TestDisk:
         assert (run_file.read_bytes(), writer.dropped) == (data(HEADER, START, step(1)), 1)
 
     def test_a_full_device(self, tmp_path, monkeypatch):
-        # The device is one for the whole machine: tests of another clone may hold its lock.
-        monkeypatch.setattr(appending.fcntl, "flock", lambda *_: None)
+        # There is one such device for everybody on this machine: whoever tests at the same time would hold its lock.
+        monkeypatch.setattr(appending_module.fcntl, "flock", lambda *_: None)
         (tmp_path / "run.jsonl").symlink_to("/dev/full")
         writer = RunWriter(tmp_path)
         assert not any(writer.write(record) for record in (HEADER, START, step(0), step(1)))

@@ -92,9 +92,9 @@ def squared_norm(gradient: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["normal", "constant"])
-def test_squared_norm_of_twenty_million_elements(dtype: torch.dtype, kind: str) -> None:
+def test_squared_norm_of_millions_of_elements(dtype: torch.dtype, kind: str) -> None:
     torch.manual_seed(0)
-    gradient = torch.randn(20_000_000, dtype=dtype) if kind == "normal" else torch.full((20_000_000,), 0.1, dtype=dtype)
+    gradient = torch.randn(4_000_000, dtype=dtype) if kind == "normal" else torch.full((4_000_000,), 0.1, dtype=dtype)
     exact = sum(part.double().square().sum() for part in gradient.split(1 << 20))
     assert abs(squared_norm(gradient) / exact - 1) < 2e-7
 

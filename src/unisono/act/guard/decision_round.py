@@ -32,7 +32,7 @@ class DecisionRound:
         may_be_late: bool,
     ) -> None:
         self.own = LocalReport(guarded_state.parameters, collectives.rank, collectives.world)
-        self.late = DeviceRound(collectives, guarded_state.device)
+        self.device_round = DeviceRound(collectives, guarded_state.device)
         self.step = 0
         """As the workers agreed in their last round."""
 
@@ -48,7 +48,7 @@ class DecisionRound:
     def hold(self, nth: int) -> None:
         """:param nth: Which synchronised pass of its step this is."""
         self._rounds += 1
-        if self.late.begun:
+        if self.device_round.begun:
             self._hold_round_on_device(nth)
             return
         report = self.own.report(self._report())
@@ -56,20 +56,20 @@ class DecisionRound:
         self.step = result.step
         self._follow_result(result)
         if result.late:
-            self.late.begin(result.norm_limit)
+            self.device_round.begin(result.norm_limit)
 
     def _hold_round_on_device(self, nth: int) -> None:
         self.step = self._reporter.step_now()
         report, device = self._report(), self._guarded_state.device
-        result = self.late.hold(
+        result = self.device_round.hold(
             lambda numbers_N: self.own.fill_in(report, numbers_N, device), nth, self._decider.consider
         )
         for buffer, before in self._executor.buffers.remembered:
-            self.late.leave_out(before, buffer)
+            self.device_round.leave_out(before, buffer)
         if result is not None:
             self._follow_result(result)
             if not result.late:
-                self.late.end()
+                self.device_round.end()
 
     def _report(self) -> RankReport:
         """Without what only the device knows."""
@@ -126,4 +126,4 @@ class DecisionRound:
 
     def _carry_out(self, decision: Decision) -> str:
         # On the device the step was left out at once.
-        return self._executor.carry_out(decision, but=("skip",) if self.late.begun else ())
+        return self._executor.carry_out(decision, but=("skip",) if self.device_round.begun else ())

@@ -19,6 +19,10 @@ from unisono.exchange.collectives import GuardCollectives
 from unisono.listen.buffer_snapshot import BufferSnapshot
 
 NOTHING = "all workers hold the same"
+BUFFERS_STAY = (
+    "buffers could not be put back: the skipped step stays in them, such as in BatchNorm's statistics. Forward passes "
+    "are seen where the model is wrapped in DistributedDataParallel and not compiled"
+)
 
 
 class Executor:
@@ -69,6 +73,9 @@ class Executor:
     def _skip(self, decision: Decision) -> str:
         self.skipped = True
         self.skipping.silence(self._guarded_state.all_parameters())
+        module = self._guarded_state.module
+        if self.buffers.empty and module.training and next(module.buffers(), None) is not None:
+            self._complain(BUFFERS_STAY)
         self.buffers.put_back()
         return ""
 
@@ -107,7 +114,10 @@ class Executor:
         return ""
 
     def _call_back(self, decision: Decision) -> str:
-        self._callbacks[decision.row](decision)
+        # Several rows may act side by side: a decision tells of all of them.
+        for name, function in self._callbacks.items():
+            if f", {name}, " in f", {decision.row}, ":
+                function(decision)
         return ""
 
     def _stop(self, decision: Decision) -> str:

@@ -36,7 +36,7 @@ class GuardHooks(torch_patches.Listener):
     ) -> None:
         self._wrapper, self._guarded_state, self._executor = wrapper, guarded_state, executor
         self._decision_round, self._restart, self._steering = decision_round, restart, steering
-        self.own, self._late = decision_round.own, decision_round.late
+        self.own, self._device_round = decision_round.own, decision_round.device_round
         self.released = False
         self._step_end = StepEnd()
         self._pid = os.getpid()
@@ -103,7 +103,7 @@ class GuardHooks(torch_patches.Listener):
             return
         if self._ended:
             self._ended, self._passes, self._executor.skipped = False, 0, False
-            self._late.step_over()
+            self._device_round.step_over()
             self._step_end.pass_begins()
         if self._syncing and self._wrapper.has_reduced():
             self._wrapper.reduced()
@@ -161,18 +161,18 @@ class GuardHooks(torch_patches.Listener):
             self._passes_inside = 0
             if self._guarded_state.add_optimizer(optimizer):
                 self._executor.optimizers_changed()
-        if self._late.begun and not supports([optimizer]) and self._late.left_out():
+        if self._device_round.begun and not supports([optimizer]) and self._device_round.left_out():
             self._executor.skipping.silence(parameters)
         # Also what an optimizer holds besides the model, such as a loss with parameters: the step is one.
         self._executor.skipping.silence_with(parameters)
         self._executor.skipping.optimizer_begins(parameters, optimizer)
         if supports([optimizer]):
-            self._late.impose_on(optimizer)
+            self._device_round.impose_on(optimizer)
 
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if self._guarded_state.owns(parameters):
             self._executor.skipping.optimizer_stepped(optimizer)
-            self._late.withdraw_from(optimizer)
+            self._device_round.withdraw_from(optimizer)
             if not self._executor.skipping.stepping:
                 self._optimizer_is_done(optimizer)
 

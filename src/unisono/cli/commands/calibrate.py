@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unisono.act.calibration.limits import Calibration, Calibrator, as_text, as_toml, calibration
+from unisono.act.calibration import Calibration, Calibrator, as_text, as_toml, calibration
 from unisono.common.terminal import width
 from unisono.common.whole_file import output_path, whole_file
 from unisono.records import Record, StepRecord

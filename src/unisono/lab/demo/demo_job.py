@@ -6,10 +6,9 @@ import argparse
 
 import torch.distributed as dist
 
-from unisono.lab.faults.honest_job import Job
-from unisono.lab.faults.jobs import JOBS
+from unisono.lab.faults.faulty_jobs import JOBS
+from unisono.lab.faults.honest_job import Job, process_group, say_progress
 from unisono.lab.faults.lengths import length_in_demo
-from unisono.lab.processes import process_group, say_progress
 
 SAYS_EVERY = 16
 

@@ -6,6 +6,9 @@ Each thing a user can get wrong is a method of its own; `faulty_jobs` overrides 
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,3 +110,24 @@ class Job:
         self.before_update(model, optimizer, step)
         optimizer.step()
         self.after_update(model, step)
+
+
+RESTS = 0.2
+
+
+@contextlib.contextmanager
+def process_group() -> Iterator[None]:
+    """The models have to be gone before the group: gloo's tear-down deadlocks otherwise."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    yield
+    dist.barrier()
+    gc.collect()
+    time.sleep(RESTS)
+    dist.destroy_process_group()
+
+
+def say_progress(done: int, total: int) -> None:
+    if dist.get_rank() == 0:
+        sys.stdout.write(f"{done}/{total}\n")
+        sys.stdout.flush()

@@ -66,6 +66,7 @@ class _Collector(OpenSink):
         self._run = run
         self._reading: SinkReading | None = None
         self._findings: Mapping[str, Finding] = {}
+        self._closed = False
         # It writes several lines for each failure; we tell it once. The script's own exporter keeps its voice.
         # Last, since nobody removes it if the rest fails.
         self._thread, self._logger = threading.get_ident(), logging.getLogger(exporter.__name__)
@@ -81,6 +82,9 @@ class _Collector(OpenSink):
         self._send()
 
     def close(self, verdict: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._send({"verdict": verdict})
         finally:

@@ -111,13 +111,13 @@ def test_trouble_also_reaches_what_is_not_yet_written(worker, stores, tmp_path):
 def test_keeping_does_not_wait_for_the_disk(worker, stores, tmp_path):
     one, store = worker(), stores(tmp_path / "c")
     gate = threading.Event()
-    store._writer.soon(gate.wait)
+    store._writer.soon(lambda: gate.wait(20))
     snapshot = capture(one.subject, 1)
     began = time.perf_counter()
     store.keep(snapshot)
     store.quiet(5)
     assert store.held() == ()
-    assert time.perf_counter() - began < 0.1
+    assert time.perf_counter() - began < 10, "the writer is still waiting: nobody should wait for it"
     gate.set()
 
 

@@ -13,10 +13,10 @@ REMARKS = {"UN104", "UN401", "UN405"}
 
 
 def learning_rate_drop(run):
-    run.lr[5000:] *= 0.1
-    run.loss[5000:] *= 0.6
-    run.norm[5000:] *= 2
-    run.share[5000:] *= 0.3
+    run.lr[3500:] *= 0.1
+    run.loss[3500:] *= 0.6
+    run.norm[3500:] *= 2
+    run.share[3500:] *= 0.3
 
 
 def warm_up(run):
@@ -40,9 +40,9 @@ def loss_scaler(run):
 
 
 def larger_batches(run):
-    run.samples[4000:] *= 4
-    run.share[4000:] *= 3
-    run.norm[4000:] *= 0.5
+    run.samples[3000:] *= 4
+    run.share[3000:] *= 3
+    run.norm[3000:] *= 0.5
 
 
 def nothing(run):
@@ -55,7 +55,7 @@ EVENTS = (nothing, learning_rate_drop, warm_up, short_last_batches, loss_scaler,
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_healthy_runs_are_quiet(event):
     number = EVENTS.index(event)
-    run = Run(workers=(4, 8, 2, 4, 3, 2)[number], steps=10_000, seed=number, tails=4 if number % 2 else None)
+    run = Run(workers=(4, 8, 2, 4, 3, 2)[number], steps=7_000, seed=number, tails=4 if number % 2 else None)
     event(run)
     found = findings(run)
     assert [(one.code, one.why) for one in found if one.at_least("warning")] == []

@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 from unisono.cli.commands.demo import SHOWN
 from unisono.lab.faults.catalogue import FAULTS, STATISTICAL
+from unisono.lab.faults.faulty_jobs import JOBS
 from unisono.lab.faults.injections import INJECTIONS
-from unisono.lab.faults.jobs import JOBS
 from unisono.lab.faults.lengths import length_in_demo, length_of
 
 STARTS_AT, STEPS = 3, 6
@@ -103,7 +103,7 @@ def test_weights_start_far_too_small():
 
 def test_a_slow_worker_takes_longer(monkeypatch):
     slept = []
-    monkeypatch.setattr("unisono.lab.faults.injected_jobs.time.sleep", slept.append)
+    monkeypatch.setattr("unisono.lab.faults.faulty_jobs.time.sleep", slept.append)
     job, _ = trained("throttled")
     assert slept == pytest.approx([0.03] * STARTS_AT + [0.045] * (STEPS - STARTS_AT))
     assert job.fired == STEPS - STARTS_AT

@@ -72,6 +72,14 @@ def test_findings_and_the_verdict_arrive(server, tmp_path):
     assert (labels["verdict"].string_value, value) == ("found: UN101", 0)
 
 
+def test_the_end_is_told_once_and_closing_again_is_harmless(server, tmp_path, caplog):
+    sink = OpenTelemetry(server.url).open(run(tmp_path))
+    for _ in range(2):
+        sink.close("fine")
+    assert len(server.got) == 1
+    assert caplog.records == []
+
+
 def test_the_usual_variables_are_followed(server, tmp_path, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-token=abc")

@@ -112,7 +112,7 @@ def test_a_server_that_drips_is_given_up(tmp_path, monkeypatch, scheme, beginnin
         before = time.monotonic()
         with pytest.raises(ConnectionError, match=r"127\.0\.0\.1 (cannot be reached: TimeoutError|answered 500)"):
             Webhook(f"{scheme}://{host}/secret").open(run(tmp_path)).finding(finding())
-        assert time.monotonic() - before < 2
+        assert time.monotonic() - before < 4
 
 
 @pytest.mark.parametrize("beginning", [b"X: ", b"Content-Length: 1000\r\n\r\n"], ids=["headers", "body"])
@@ -121,7 +121,7 @@ def test_what_a_server_drips_after_it_has_taken_the_finding_does_not_matter(tmp_
     with dripping(b"HTTP/1.1 200 OK\r\n" + beginning) as host:
         before = time.monotonic()
         Webhook(f"http://{host}/secret").open(run(tmp_path)).finding(finding())
-        assert time.monotonic() - before < 2
+        assert time.monotonic() - before < 4
 
 
 def test_no_timer_is_left_after_a_post(server, tmp_path):

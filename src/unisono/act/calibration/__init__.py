@@ -1,1 +1,0 @@
-"""Limits for the guard from a recorded run. Without torch."""
