@@ -194,7 +194,7 @@ def meet(backend, device, home=None):
     if home is None:
         dist.init_process_group(backend)
     else:
-        dist.init_process_group(backend, init_method=f"file://{home}/meeting", rank=0, world_size=1)
+        dist.init_process_group(backend, init_method=f"file://{home}/rendezvous", rank=0, world_size=1)
 
 
 def one_of_two(options, device):

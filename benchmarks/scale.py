@@ -2,7 +2,7 @@
 
 python benchmarks/scale.py [--workers 64 128 ...] [--readings 72] [--short] [--json FILE]
 
-The ranks are virtual, the code is the product's: sketches are folded and encoded, letters go through a real store over
+The ranks are virtual, the code is the product's: sketches are folded and encoded, messages go through a real store over
 a local socket, and from the received bytes to the findings everything runs as on rank 0, on one thread. What the
 network does between real hosts is not part of it. Each number of workers has a process of its own. A healthy run must
 find nothing; in the other one a worker has the wrong sign from reading 36 on, and it alone must be named.
@@ -58,7 +58,7 @@ COSINE = 0.1
 
 WRONG_SIGN, FAULT_AT = 3, 36
 WARM_UP = 4
-STAGES = ("decode", "letters", "metrics", "record")
+STAGES = ("decode", "messages", "metrics", "record")
 """Of rank 0's work at a reading: what goal and totals are about."""
 
 
@@ -136,7 +136,7 @@ class Job:
         numbers = {"pid": 1, "groups": groups, "parameters": PARAMETERS, "sketch_length": PARAMETERS}
         for box in self._boxes:
             box.register({"rank": box.rank, "settings": {}, "model": {}, **facts, **numbers})
-        with self._clock.times("greetings", wall=True):
+        with self._clock.times("registrations", wall=True):
             registrations = self._root.registrations()
         for rank in registrations:
             self._book.register(rank)
@@ -177,7 +177,7 @@ class Job:
             )
             for worker, vector in enumerate(dealt_W)
         ]  # fmt: skip
-        with self._clock.times("a rank's letter", wall=True):
+        with self._clock.times("a rank's message", wall=True):
             for box, signal in zip(self._boxes, signals, strict=True):
                 box.send([signal])
             # Sending does not wait for the store; an answer on the same connection says that it has taken everything.
@@ -191,7 +191,7 @@ class Job:
                 raise RuntimeError("The packets of one step should agree. Found that they do not.")
             self._book.await_directions(step)
             self._book.add_directions(step, self._layout.decode(payloads.body_WB, payloads.sent_W))
-        with clock.times("store", wall=True), clock.times("letters"):
+        with clock.times("store", wall=True), clock.times("messages"):
             rank_messages, _ = self._root.collect(sorted(self._book.expected))
             for rank, rank_message in rank_messages.items():
                 for signal in rank_message.signals:
@@ -260,7 +260,10 @@ def measured(workers: int, readings: int) -> dict[str, Any]:
         "bytes_per_rank": largest.size,
         "megabytes_at_rank_0": largest.size * workers / 1e6,
         "milliseconds": {stage: clock.milliseconds(stage) for stage in ("encode", *STAGES, "store")}
-        | {"greetings": clock.milliseconds("greetings"), "letter": clock.milliseconds("a rank's letter") / workers},
+        | {
+            "registrations": clock.milliseconds("registrations"),
+            "message": clock.milliseconds("a rank's message") / workers,
+        },
         "milliseconds_at_rank_0": sum(clock.milliseconds(stage) for stage in STAGES),
         "kilobytes_of_record": len(to_line(healthy.record)) / 1e3,
         "megabytes_grown": peak,

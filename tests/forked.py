@@ -15,9 +15,9 @@ import torch._dynamo  # noqa: F401 (optimizers import it with their first step: 
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def become_rank(rank, workers, port, script, arguments):

@@ -9,14 +9,14 @@ from marked import load, write
 
 PAGE = Path(__file__).parents[1] / "scale.md"
 FAR = 100_000
-STAGES = ("decode", "letters", "metrics", "record")
+STAGES = ("decode", "messages", "metrics", "record")
 
 
 def measured():
     found = load("scale.json")
     lines = [
-        "| workers | sketch | bytes a rank sends | received | "
-        "decode | letters | measures | record and rules | **rank 0 in all** | store, waiting | memory grown | record |",
+        "| workers | sketch | bytes a rank sends | received | decode | messages | "
+        "measures | record and rules | **rank 0 in all** | store, waiting | memory grown | record |",
         "|---" * 12 + "|",
     ]
     for one in found["results"]:

@@ -241,7 +241,7 @@ def assert_replayed(ranks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["dying-before", "dying-between"])
-def test_a_rank_that_dies_in_a_meeting_ends_the_job_as_with_ddp_alone(tmp_path, moment):
+def test_a_rank_that_dies_in_a_round_ends_the_job_as_with_ddp_alone(tmp_path, moment):
     outcome = launch(forked(4, JOBS / "guarded.py", moment), env={"RESULTS": tmp_path}, timeout=60)
     assert outcome.returncode == 1, outcome
     assert b"ended first, with -9" in outcome.stderr, outcome
@@ -265,19 +265,19 @@ def test_a_rank_killed_in_a_phase_of_an_action_leads_to_one_consistent_state(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("meetings", [1_000, pytest.param(10_000, marks=pytest.mark.soak("guard"))])
-def test_meetings_of_late_and_contradicting_ranks_are_never_partial(tmp_path, meetings):
-    ranks = guarded(tmp_path, 4, f"late:{meetings}", job="meetings.py")["late"]
+@pytest.mark.parametrize("rounds", [1_000, pytest.param(10_000, marks=pytest.mark.soak("guard"))])
+def test_rounds_of_late_and_contradicting_ranks_are_never_partial(tmp_path, rounds):
+    ranks = guarded(tmp_path, 4, f"late:{rounds}", job="rounds.py")["late"]
     assert len({json.dumps(rank) for rank in ranks}) == 1
-    assert len(ranks[0]["done"]) > meetings / 10
+    assert len(ranks[0]["done"]) > rounds / 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("meetings", [5_000, pytest.param(100_000, marks=pytest.mark.soak("guard"))])
-def test_decisions_at_the_limit_never_differ(tmp_path, meetings):
-    ranks = guarded(tmp_path, 2, f"limit:{meetings}", job="meetings.py")["limit"]
+@pytest.mark.parametrize("rounds", [5_000, pytest.param(100_000, marks=pytest.mark.soak("guard"))])
+def test_decisions_at_the_limit_never_differ(tmp_path, rounds):
+    ranks = guarded(tmp_path, 2, f"limit:{rounds}", job="rounds.py")["limit"]
     assert len({json.dumps(rank) for rank in ranks}) == 1
-    assert 0.1 < len(ranks[0]["done"]) / meetings < 0.9, "the numbers were not at the limit"
+    assert 0.1 < len(ranks[0]["done"]) / rounds < 0.9, "the numbers were not at the limit"
 
 
 def test_a_script_is_guarded_without_a_line_of_it_changed(tmp_path):

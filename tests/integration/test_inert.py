@@ -27,7 +27,7 @@ CASES = [
 ]
 OWN_STATISTICS = {"convolutional-sgd", "convolutional-adamw", "checkpointed"}
 FEW_CASES = ["convolutional-adamw", "compression", "static-graph"]
-FAULTS = {"raising-probe": "raised", "raising-signal": "raised", "raising-thread": "raised", "late-3s": "slept"}
+FAULTS = {"raising-reader": "raised", "raising-signal": "raised", "raising-thread": "raised", "late-3s": "slept"}
 FAILING = [*FAULTS, "full-disk"]
 
 
@@ -73,8 +73,8 @@ def test_weights_are_bit_equal(tmp_path, workers, steps, names):
 def test_weights_are_bit_equal_while_unisono_fails(tmp_path, workers, steps, names):
     results = trained(tmp_path, workers, steps, names)
     assert_bit_equal(results)
-    for name, witness in FAULTS.items():
-        fired = [rank["fired"].get(witness, 0) for rank in results[name]]
+    for name, trace in FAULTS.items():
+        fired = [rank["fired"].get(trace, 0) for rank in results[name]]
         assert fired[-1] > 0, f"{name} was not injected"
         assert not any(fired[:-1]), name
     assert (tmp_path / "full-disk" / "run.jsonl").stat().st_size <= 4096

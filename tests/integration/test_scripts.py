@@ -147,7 +147,7 @@ def test_without_out_there_is_one_run_and_latest_points_at_it(tmp_path):
 
 @pytest.mark.slow
 def test_a_restart_by_the_launcher_continues_the_run(tmp_path):
-    command = torchrun(WORKERS, "--max-restarts=1", script("restarting"), "meeting")
+    command = torchrun(WORKERS, "--max-restarts=1", script("restarting"), "rendezvous")
     plain, watched = run(command, tmp_path / "plain"), run(under_unisono(command), tmp_path / "watched")
     assert plain[0].returncode == 0, plain[0]
     assert_same(plain, watched)

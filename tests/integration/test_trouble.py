@@ -42,11 +42,11 @@ def test_ranks_of_a_group_are_named_as_the_launcher_does(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "witness"), [("stuck", "slept"), ("skips_one", "skipped")])
-def test_directions_are_lost_and_come_back(tmp_path, name, witness):
+@pytest.mark.parametrize(("name", "trace"), [("stuck", "slept"), ("skips_one", "skipped")])
+def test_directions_are_lost_and_come_back(tmp_path, name, trace):
     outcome = started(tmp_path, 2, name)
     assert outcome.returncode == 0, outcome
-    assert [result(tmp_path, witness, rank) for rank in range(2)] == [0, 1]
+    assert [result(tmp_path, trace, rank) for rank in range(2)] == [0, 1]
     records = read_run(tmp_path / "run").timeline()
     assert all(None not in record.loss_W for record in records)
     with_directions = [record.step for record in records if record.cos_mean is not None]

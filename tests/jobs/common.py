@@ -111,8 +111,8 @@ def process_group():
         dist.init_process_group("gloo")
     else:
         # Half of all restarts fail in torchrun's own store, with or without unisono.
-        meeting = os.path.join(os.environ["RESULTS"], f"meeting-{attempt}")
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+        rendezvous = os.path.join(os.environ["RESULTS"], f"rendezvous-{attempt}")
+        dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     yield
     dist.barrier()
     gc.collect()

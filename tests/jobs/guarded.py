@@ -314,7 +314,7 @@ def statistics():
 
 
 def dying(method):
-    """Rank 1 is killed in the middle of a meeting."""
+    """Rank 1 is killed in the middle of a round."""
     training = Training("dying", "adamw", unisono.guard())
     if dist.get_rank() == 1:
         original, calls = getattr(GuardCollectives, method), []

@@ -110,7 +110,7 @@ CASES = {
     "find-unused": ("transformer", "sgd", {"find_unused_parameters": True}),
 }
 FAULTS = {
-    "raising-probe": lambda: raise_in_every_step(GradientReader, "hear"),
+    "raising-reader": lambda: raise_in_every_step(GradientReader, "hear"),
     "raising-signal": lambda: raise_in_every_step(Handover, "signal"),
     "raising-thread": lambda: raise_in_every_step(ExchangeThread, "_turn"),
     "late-3s": lambda: late_once(3.0),

@@ -170,10 +170,10 @@ def struck(point):
     return {"error": None}
 
 
-def worker(rank, function, names, folder, meeting):
+def worker(rank, function, names, folder, rendezvous):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", FutureWarning)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/{meeting}", rank=rank, world_size=WORKERS)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/{rendezvous}", rank=rank, world_size=WORKERS)
     for name in names:
         with open(f"{folder}/{name}.{rank}.json", "w") as file:
             json.dump(function(name), file)
@@ -186,10 +186,10 @@ def worker(rank, function, names, folder, meeting):
     os._exit(0)
 
 
-def all_ended(function, names, folder, meeting):
+def all_ended(function, names, folder, rendezvous):
     """How each process has ended; None where it was still there long after."""
     context = multiprocessing.get_context("fork")
-    settings = [(rank, function, names, folder, meeting) for rank in range(WORKERS)]
+    settings = [(rank, function, names, folder, rendezvous) for rank in range(WORKERS)]
     processes = [context.Process(target=worker, args=each) for each in settings]
     for process in processes:
         process.start()
@@ -205,9 +205,9 @@ def all_ended(function, names, folder, meeting):
 def main(what, *rest):
     folder = os.environ["RESULTS"]
     if what == "repairs":
-        codes = {"repairs": all_ended(repaired, rest, folder, "meeting")}
+        codes = {"repairs": all_ended(repaired, rest, folder, "rendezvous")}
     else:
-        codes = {point: all_ended(struck, [point], folder, f"meeting-{point}") for point in rest}
+        codes = {point: all_ended(struck, [point], folder, f"rendezvous-{point}") for point in rest}
     with open(f"{folder}/codes.json", "w") as file:
         json.dump(codes, file)
 

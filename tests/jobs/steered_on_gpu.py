@@ -92,20 +92,20 @@ def checked():
 def by_nccl():
     """One rank is all that a GPU allows; weights are applied on the way."""
     group = dist.new_group([dist.get_rank()], backend="nccl", use_local_synchronization=True)
-    meeting = SteeringCollectives(group, torch.device("cuda"))
+    collectives = SteeringCollectives(group, torch.device("cuda"))
     vector = torch.randn(1001, device="cuda")
-    gram_WW, square_W = meeting.gram([meeting.swap(vector).arrived()], vector.double().square().sum())
+    gram_WW, square_W = collectives.gram([collectives.swap(vector).arrived()], vector.double().square().sum())
     weighted, left_out = vector.clone(), torch.full_like(vector, math.nan)
-    meeting.add_up(weighted, 0.25).wait()
-    meeting.add_up(left_out, 0.0).wait()
+    collectives.add_up(weighted, 0.25).wait()
+    collectives.add_up(left_out, 0.0).wait()
     back = torch.empty_like(vector)
-    meeting.put_together(back, vector.clone())
+    collectives.put_together(back, vector.clone())
     return {
-        "by nccl": meeting.by_nccl,
+        "by nccl": collectives.by_nccl,
         "gram": abs(float(gram_WW / square_W) - 1),
         "weights applied": bool(torch.equal(weighted, vector * 0.25)),
         "left out": bool((left_out == 0).all()),
-        "verdict": meeting.weights(lambda: [0.5]),
+        "verdict": collectives.weights(lambda: [0.5]),
         "put together": bool(torch.equal(back, vector)),
     }
 

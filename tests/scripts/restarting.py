@@ -16,8 +16,8 @@ from weights import write_weights
 
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-meeting = f"file://{os.path.abspath(sys.argv[1])}.{attempt}"
-dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
+rendezvous = f"file://{os.path.abspath(sys.argv[1])}.{attempt}"
+dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world_size)
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -121,7 +121,7 @@ def test_a_stage_imports_what_its_row_names():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("listen/ear.py", "from unisono.act.guard import options"),
+        ("listen/reader.py", "from unisono.act.guard import options"),
         ("common/errors.py", "import unisono.records"),
         ("show/page.py", "def draw():\n    from unisono.act import calibration"),
         ("records/run.py", "from unisono import testing"),

@@ -140,7 +140,7 @@ def _follow(process: subprocess.Popen[bytes], tail: StepCounter, steps: int) -> 
 
 
 def _stop(process: subprocess.Popen[bytes], mark: str) -> None:
-    """Politely first: launchers pass the signal on, and a worker leaves its last words."""
+    """Politely first: launchers pass the signal on, and a worker leaves its last steps behind."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -1,1 +1,1 @@
-"""Where ranks meet: the listening thread, the store, gloo; and the collectives of steering and guard."""
+"""Between ranks: the listening thread, the store, gloo; and the collectives of steering and guard."""

@@ -1,6 +1,6 @@
-"""Where the workers meet to act: collectives on training's own group, which wait and fail as all-reduce does.
+"""Collectives of steering, guard and resync, on training's own group, which wait and fail as all-reduce does.
 
-Only the first worker decides, and all take its word. Each deciding alone from the same numbers would be quicker, but
+Only the first worker decides, and all follow. Each deciding alone from the same numbers would be quicker, but
 processors that round differently would then disagree at the limit, and some would take a step that others skip.
 
 W = workers, N = numbers of a vector, S = numbers of a worker's slice of it.

@@ -42,7 +42,7 @@ class EvidenceMessages:
         self._step = self._last_told = -1
 
     def take(self, handover: Handover) -> tuple[RankStep, list[Message]]:
-        """The rank's signal of the step, and what else it has to tell."""
+        """The rank's numbers of the step, and what else it has to tell."""
         raw_evidence, self._step = handover.raw_evidence, handover.step
         messages = self._facts(handover) + self._data(handover)
         if raw_evidence.streams:
@@ -51,10 +51,10 @@ class EvidenceMessages:
             messages.append(self._projections(handover))
         return self._signal(handover), messages
 
-    def last_words(self) -> list[Message]:
+    def last_messages(self) -> list[Message]:
         """What has been drawn since the last message about it."""
-        stories = [self._story(passes, self._step, complete=False) for passes in self._passes.values()]
-        return [story | {"key": f"{story['key']}/end"} for story in stories if story is not None]
+        told = [self._coverage(passes, self._step, complete=False) for passes in self._passes.values()]
+        return [message | {"key": f"{message['key']}/end"} for message in told if message is not None]
 
     def audit_of(self, step: int) -> Message | None:
         """The fingerprints of single parameters after `step`, if they were taken and are not forgotten."""
@@ -160,7 +160,7 @@ class EvidenceMessages:
         """A pass has ended and another begun."""
         if not (pull.first or passes.epoch < 0):
             return []
-        messages = [self._story(passes, step, complete=True)]
+        messages = [self._coverage(passes, step, complete=True)]
         facts = passes.begin(pull.facts, pull.dataset)
         if max(passes.epoch, passes.number) > CLOSELY_FOLLOWED and step - self._last_told < COVERAGE_EVERY:
             return []
@@ -172,10 +172,10 @@ class EvidenceMessages:
         """Now and then what has been drawn so far: a pass may take days."""
         if step == 0 or step % COVERAGE_EVERY:
             return []
-        stories = [self._story(passes, step, complete=False) for passes in self._passes.values()]
-        return [story for story in stories if story is not None]
+        told = [self._coverage(passes, step, complete=False) for passes in self._passes.values()]
+        return [message for message in told if message is not None]
 
-    def _story(self, passes: EpochCoverage, step: int, complete: bool) -> Message | None:
+    def _coverage(self, passes: EpochCoverage, step: int, complete: bool) -> Message | None:
         return passes.message(step, complete, self._evaluated_of(passes.dataset))
 
     def _evaluated_of(self, dataset: int) -> SampleDraws:

@@ -1,4 +1,4 @@
-"""The sketches' own road: a gloo group that training does not know of.
+"""Sketches go through a gloo group that training does not know of.
 
 Collectives are issued and polled, never waited for. When they go wrong (a rank silent or out of step) the era ends,
 and rank 0 announces a new one, with a new group, a few steps ahead.

@@ -1,4 +1,4 @@
-"""What the workers say to each other when they meet: numbers only, each of which float64 holds exactly."""
+"""What workers report to the guard, and what it answers: numbers only, each of which float64 holds exactly."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RoundResult:
     """Why nobody guards any longer: one of `ENDINGS`."""
 
     late: bool = False
-    """From the next step on the workers no longer wait for each other's words."""
+    """From the next step on the workers no longer wait for each other's reports."""
 
     norm_limit: float = math.inf
     """From which on a step is then left out."""

@@ -1,4 +1,4 @@
-"""How a rank introduces itself: where it runs, and what should be the same on every rank."""
+"""What a rank registers with: where it runs, and what should be the same on every rank."""
 
 from __future__ import annotations
 

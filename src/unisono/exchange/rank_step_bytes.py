@@ -1,4 +1,4 @@
-"""Local signals as bytes: fixed fields first, each with a bit that says whether it is known, then the lists."""
+"""`RankStep` as bytes: fixed fields first, each with a bit that says whether it is known, then the lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job's own store as a letter box: greetings, one small message per rank and step, and rank 0's announcements.
+"""Messages in the job's own store: registrations, one small message per rank and step, and rank 0's announcements.
 
 Setting a key costs microseconds, cannot deadlock and cannot be mismatched. Messages go round a ring of keys, so the
 store's memory stays constant.
@@ -31,7 +31,7 @@ SLOTS = 64
 REGISTRATION_PATIENCE = 10.0
 """Seconds after which a rank that has not called `attach` is no longer waited for."""
 
-LETTERS_PER_SECOND = 5_000
+MESSAGES_PER_SECOND = 5_000
 """Of all ranks together, where there are more than 64; a store takes some ten times as many."""
 
 LONGEST_PACE = 1.0
@@ -63,7 +63,7 @@ class StoreConnections:
 
     def __init__(self, ranks: list[int], nth: int) -> None:
         self._prefix = f"unisono/{group_key(ranks)}/{nth}"
-        # Held until the end, because rank 0 may host it and the script may let go of it before our last words.
+        # Held until the end, because rank 0 may host it and the script may let go of it before our last message.
         self._base = dist.HashStore() if len(ranks) == 1 else dist.distributed_c10d._get_default_store()
         self._alone = len(ranks) == 1
 
@@ -75,7 +75,7 @@ class StoreConnections:
         return dist.PrefixStore(self._prefix, shared)
 
     @contextmanager
-    def for_meeting(self) -> Iterator[Any]:
+    def for_waiting(self) -> Iterator[Any]:
         """For whoever waits on it: nobody else uses the connection meanwhile."""
         with _lock:
             spare = _spare.setdefault(self._base, [])
@@ -94,8 +94,8 @@ class StoreConnections:
 
 
 def pace(world: int) -> float:
-    """Seconds from one letter of a rank to its next, at least: one server answers all of them."""
-    return min(LONGEST_PACE, world / LETTERS_PER_SECOND) if world > ALL_PAIRS_UP_TO else 0.0
+    """Seconds from one message of a rank to its next, at least: one server answers all of them."""
+    return min(LONGEST_PACE, world / MESSAGES_PER_SECOND) if world > ALL_PAIRS_UP_TO else 0.0
 
 
 def wait_for_registrations(store: Any, world: int, given_up: threading.Event) -> None:
@@ -115,7 +115,7 @@ class MessageStore:
         self.pace = pace(world)
         self._came, self._everybody = 0, False
         self._coming: set[int] = set()
-        """Numbers that were taken by ranks whose greetings have not been read."""
+        """Numbers that were taken by ranks whose registrations have not been read."""
 
         self._registrations: dict[int, dict[str, Any]] = {}
         self.left: set[int] = set()
@@ -127,7 +127,7 @@ class MessageStore:
         return self._open_store()
 
     def register(self, facts: dict[str, Any]) -> None:
-        """Comers are numbered, so that rank 0 need not ask for everybody to learn who is new."""
+        """Registrations are numbered, so that rank 0 need not ask for everybody to learn who is new."""
         self._store.multi_set([f"m/{self.rank}/{slot}" for slot in range(SLOTS)], [_EMPTY] * SLOTS)
         number = self._store.add("came", 1)
         self._store.set(f"came/{number}", json.dumps([self.rank, facts]))
@@ -147,7 +147,7 @@ class MessageStore:
         return self._registrations
 
     def _new_registrations(self) -> list[tuple[int, bytes]]:
-        """Somebody may have taken a number and not written its greeting yet, or never."""
+        """Somebody may have taken a number and not written its registration yet, or never."""
         numbers = sorted(self._coming)
         if numbers and not self._store.check([f"came/{number}" for number in numbers]):
             numbers = [number for number in numbers if self._store.check([f"came/{number}"])]
@@ -169,7 +169,7 @@ class MessageStore:
         self.sent += 1
 
     def collect(self, ranks: list[int]) -> tuple[dict[int, RankMessage], int]:
-        """New letters of `ranks`, one each, and how many were overwritten before they were read."""
+        """New messages of `ranks`, one each, and how many were overwritten before they were read."""
         rank_messages = self._store.multi_get([f"m/{rank}/{self._read[rank] % SLOTS}" for rank in ranks])
         fresh: dict[int, RankMessage] = {}
         lost = 0

@@ -1,7 +1,7 @@
-"""The listening thread of one rank: the only place where ranks meet.
+"""The listening thread of one rank: the only place where it exchanges anything with others.
 
-Small numbers go through the job's store, sketches through a gloo group of our own. The training thread drops a parcel
-and goes on; nothing here can make it wait. Troubles degrade to what this rank knows alone, and are retried.
+Small numbers go through the job's store, sketches through a gloo group of our own. The training thread hands over
+a step and goes on; nothing here can make it wait. Troubles degrade to what this rank knows alone, and are retried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds after a failure, twice as long after each further one."""
 
 SIGN_OF_LIFE = 1.0
-"""Seconds after which a rank posts an empty letter."""
+"""Seconds after which a rank posts an empty message."""
 
 LONGEST_QUEUE, LONGEST_OUTBOX = 256, 1_000
 FAREWELL = 6.0
@@ -240,7 +240,7 @@ class ExchangeThread:
             time.sleep(TURN / 4)
             self._open_handovers()
         self._register()
-        self._messages += self._evidence_messages.last_words()
+        self._messages += self._evidence_messages.last_messages()
         self._post(last=True)
         if self._rank0 is not None:
             self._rank0.finish(self, deadline)

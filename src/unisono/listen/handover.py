@@ -95,7 +95,7 @@ class Handover:
         )
 
     def print_of(self, number: int | Tensor | None) -> int | None:
-        """A fingerprint of the statement, once it has arrived."""
+        """A fingerprint of the evidence, once it has arrived."""
         value = self._prints.unpack(number)
         return None if value is None else int(value)
 

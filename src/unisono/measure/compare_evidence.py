@@ -1,4 +1,4 @@
-"""What the workers' own words say when they are laid side by side: who is equal to whom, and who is not."""
+"""The workers' evidence laid side by side: who is equal to whom, and who is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank 0's watch over signs of life: who is missing, and who trains on without reporting."""
+"""Signs of life, as rank 0 sees them: who is missing, and who trains on without reporting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank 0's book of who has reported which step; gives complete steps out in order."""
+"""Puts the ranks' reports of a step together; gives complete steps out in order."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class StepAssembler:
         return self._open_steps.setdefault(step, _OpenStep(time.monotonic()))
 
     def _let_go_of_oldest(self) -> None:
-        holding = [
+        with_directions = [
             self._open_steps[step] for step in sorted(self._open_steps) if self._open_steps[step].directions is not None
         ]
-        held = sum(_bytes(open_step.directions) for open_step in holding)
-        for open_step in holding:
+        held = sum(_bytes(open_step.directions) for open_step in with_directions)
+        for open_step in with_directions:
             if held > MOST_HELD_BYTES:
                 held -= _bytes(open_step.directions)
                 open_step.directions = None

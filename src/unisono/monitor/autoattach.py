@@ -69,7 +69,7 @@ def _close(monitor: Any) -> None:
 
 
 def _without_our_frames(original: Any) -> Any:
-    """An error inside `backward` passes through our tap; the traceback is printed as it would be without it."""
+    """An error inside `backward` passes through our patch; the traceback is printed as it would be without it."""
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         original(kind, error, _without_ours(trace))

@@ -1,4 +1,4 @@
-"""A rank's last words: on a crash or SIGTERM it leaves its last steps behind.
+"""At the end of a process: on a crash or SIGTERM a rank leaves its last steps behind.
 
 SIGTERM reaches a rank that waits in a collective, where no Python handler can run. Python's own C handler still writes
 to the wake-up descriptor, and a thread of ours reads it.
@@ -20,7 +20,7 @@ _watching = False
 _speaking = threading.RLock()
 
 
-def on_last_words(callback: Callable[[str], None]) -> None:
+def on_exit(callback: Callable[[str], None]) -> None:
     """`callback(reason)` is called when this process is about to end early."""
     _callbacks.append(callback)
     _watch_sigterm()

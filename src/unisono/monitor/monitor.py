@@ -1,4 +1,4 @@
-"""Wires one model's listening together: ear, exchange, scribe, run file, closing words."""
+"""Puts one model's listening together: step tracker, exchange, rank 0's part, run file, and the end of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from unisono.show.sinks.feed import Feed
 
 RING = 1_000
 CRASH_PATIENCE = 0.5
-"""Seconds for others' last words when this rank has failed: its launcher waits to hear of it."""
+"""Seconds for others' last messages when this rank has failed: its launcher waits to hear of it."""
 
 
 class Monitor:
@@ -89,7 +89,7 @@ class Monitor:
         torch_patches.connect(self._evidence)
         self._exchange.start()
         atexit.register(self.close)
-        exit_hooks.on_last_words(self._write_last_steps)
+        exit_hooks.on_exit(self._write_last_steps)
 
     @property
     def run_dir(self) -> str | None:
@@ -192,7 +192,7 @@ class Monitor:
         layout = self._reader.layout
 
         def connect(era: int, start: int, given_up: threading.Event) -> GlooChannel:
-            with stores.for_meeting() as store:
+            with stores.for_waiting() as store:
                 wait_for_registrations(store, self.world, given_up)
                 return GlooChannel(store, self.rank, self.world, layout.size, era, start)
 

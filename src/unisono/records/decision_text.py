@@ -39,10 +39,10 @@ KEPT = 200
 def decision_line(record: DecisionRecord) -> str:
     """`step 812: skipped on all workers: rank 2's loss is not finite (guard, 1-812-3)`."""
     outcome = f"; {record.outcome}" if record.outcome else ""
-    return f"step {record.step:,}: {deed(record)}: {record.reason}{outcome} (guard, {record.id})"
+    return f"step {record.step:,}: {done_in_words(record)}: {record.reason}{outcome} (guard, {record.id})"
 
 
-def deed(record: DecisionRecord) -> str:
+def done_in_words(record: DecisionRecord) -> str:
     """`rolled back to step 700 and skipped on all workers`; `would have ...` where nothing was done."""
     told = [DONE.get(action, f"did {action}") + _to(action, record) for action in actions_of(record)]
     return "would have " * record.dry + _listed(told)

@@ -1,4 +1,4 @@
-"""What the audits found: exact evidence that is not about a single step. Shapes as in `_run`."""
+"""Records of exact evidence, which is not about a single step. Shapes as in `run.py`."""
 
 from __future__ import annotations
 

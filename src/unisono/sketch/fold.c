@@ -194,7 +194,7 @@ DEFINE(f32, float)
 DEFINE(bf16, uint16_t)
 DEFINE(f16, uint16_t)
 
-/* The weighted sum of words of fingerprints.py: of word * column factor * row factor, in integers modulo 2^64.
+/* The weighted sum of words of fingerprint/exact.py: of word * column factor * row factor, in integers modulo 2^64.
 
    A factor comes as lower + 2^32 * upper, both with sign: vectors have a product of 32-bit integers with 64 bits, for
    the lower half, and one with 32 bits, which is all that is left of the upper one, but none of 64-bit integers. */

@@ -25,7 +25,7 @@ GROUP_SHARE = 16
 
 
 class Directions(NamedTuple):
-    """The ranks' sketches of one step, as a roll call holds them."""
+    """The ranks' sketches of one step, as `AllRanksStep` holds them."""
 
     sketch_WK: Tensor | None = None
     sketch_GWK: Tensor | None = None

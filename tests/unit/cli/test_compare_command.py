@@ -207,11 +207,11 @@ def test_text_from_a_run_cannot_steer_the_terminal(capsys):
 
 
 def test_each_file_is_read_once(pair, monkeypatch, capsys):
-    from unisono.show.analysis import scan_run as lookthrough
+    from unisono.show.analysis import scan_run
 
-    opened, scan = [], lookthrough.scan
-    monkeypatch.setattr(lookthrough, "scan", lambda path: opened.append(path) or scan(path))
-    monkeypatch.setattr(lookthrough, "read_run", pytest.fail)
+    opened, scan = [], scan_run.scan
+    monkeypatch.setattr(scan_run, "scan", lambda path: opened.append(path) or scan(path))
+    monkeypatch.setattr(scan_run, "read_run", pytest.fail)
     compare(capsys, *pair)
     assert opened == list(pair)
 

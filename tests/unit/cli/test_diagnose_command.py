@@ -94,8 +94,8 @@ def test_json_has_the_names_of_the_contract(capsys):
 def test_json_stays_strict_with_numbers_that_are_not_finite(capsys, monkeypatch):
     from unisono.diagnose.rules import RULES
 
-    def report(rule, record, scene):
-        rule.report(record.step, scene, why="", causes={}, evidence={"norm": float("nan"), "top": float("inf")})
+    def report(rule, record, run_state):
+        rule.report(record.step, run_state, why="", causes={}, evidence={"norm": float("nan"), "top": float("inf")})
 
     monkeypatch.setattr(RULES[0], "on_step", report, raising=False)
     write("run")

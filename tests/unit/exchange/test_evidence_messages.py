@@ -235,12 +235,12 @@ def test_endlessly_many_evaluated_datasets_take_bounded_memory():
     assert len(evidence_messages._evaluated) < 100
 
 
-def test_last_words_tell_of_the_pass_under_way():
+def test_the_last_messages_tell_of_the_pass_under_way():
     evidence_messages = Clerk()
-    assert evidence_messages.last_words() == []
+    assert evidence_messages.last_messages() == []
     tell(evidence_messages, 4, pull([1, 2], first=True))
-    (story,) = evidence_messages.last_words()
-    assert (story["key"], story["step"], story["complete"]) == ("coverage/0/0/4/end", 4, False)
+    (message,) = evidence_messages.last_messages()
+    assert (message["key"], message["step"], message["complete"]) == ("coverage/0/0/4/end", 4, False)
 
 
 def test_streams_are_told_by_name_and_place():

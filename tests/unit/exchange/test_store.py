@@ -1,4 +1,4 @@
-"""Letters and greetings through the store: few questions, however many ranks there are."""
+"""Messages and registrations through the store: few questions, however many ranks there are."""
 
 import threading
 

@@ -23,7 +23,7 @@ def gradients(common_K, step, fault, generator):
     return gradient_WK
 
 
-def roll_call(gradient_WK, step, chance, copied):
+def all_ranks_step(gradient_WK, step, chance, copied):
     square_W = gradient_WK.double().square().sum(1).tolist()
     share = float(gradient_WK.mean(0).double().square().sum()) / WORKERS
     content_W = [step * WORKERS + (0 if copied and worker == FAULTY else worker) for worker in range(WORKERS)]
@@ -55,8 +55,8 @@ def findings(fault=None, copied=False):
     diagnosis.see(AttemptRecord(1, 0.0, WORKERS, 0, workers))
     common_K = torch.randn(LENGTH, generator=generator)
     for step in range(4 if copied else READINGS):
-        call = roll_call(gradients(common_K, step, fault, generator), step, chance, copied)
-        diagnosis.see(from_line(to_line(measure(call, memory, 1))))
+        all_ranks = all_ranks_step(gradients(common_K, step, fault, generator), step, chance, copied)
+        diagnosis.see(from_line(to_line(measure(all_ranks, memory, 1))))
     return [(finding.code, finding.ranks) for finding in diagnosis.findings()]
 
 

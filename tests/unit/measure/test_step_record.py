@@ -209,7 +209,7 @@ def test_matrices_are_kept_less_often_later():
 
 
 def steered(weight_W, distance_W, heard_too=False, **values):
-    """A roll call in which the first worker says what steering decided."""
+    """A step of all ranks in which the first worker says what steering decided."""
     call = all_ranks(torch.randn(len(weight_W), 64)) if heard_too else AllRanksStep(0, (signal(),) * len(weight_W))
     first = replace(call.signal_W[0], weight_W=tuple(weight_W), distance_W=tuple(distance_W), **values)
     return replace(call, signal_W=(first, *call.signal_W[1:]))

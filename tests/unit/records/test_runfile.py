@@ -140,6 +140,13 @@ class TestReading:
         assert not writer.write(step(0))
         assert (writer.dropped, run_file.read_bytes()) == (1, data(HEADER))
 
+    def test_an_attempt_takes_the_place_of_all_that_was_done_from_its_first_step_on(self, run_file):
+        first = [step(number) for number in range(10)]
+        second = [step(number, attempt=2) for number in (4, 5)]
+        run_file.write_bytes(data(HEADER, START, *first, AttemptRecord(2, 2.5, 2, 4, ()), *second))
+        timeline = read_run(run_file).timeline()
+        assert [(record.attempt, record.step) for record in timeline] == [(1, n) for n in range(4)] + [(2, 4), (2, 5)]
+
 
 class TestDisk:
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.ESTALE, errno.EACCES])
@@ -190,6 +197,27 @@ class TestDisk:
         assert not any(writer.write(record) for record in (HEADER, START, step(0), step(1)))
         writer.sync()
         assert writer.dropped == 4
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+    def test_a_forked_child_that_outlives_its_parents_writer_does_not_hold_the_run(self, run_file):
+        """As the workers of a data loader do, while the job is started again."""
+        writer = RunWriter(run_file)
+        writer.write(HEADER)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until the test is over
+            os._exit(0)
+        try:
+            writer.close()
+            again = RunWriter(run_file)
+            assert again.write(step(0))
+            again.close()
+        finally:
+            os.close(reading)
+            os.close(writing)
+            os.waitpid(child, 0)
 
     def test_a_file_size_limit_tears_no_line(self, tmp_path):
         script = """

@@ -1,1 +1,1 @@
-"""The guard: workers meet after every synchronised backward pass, the first of them decides, and all do the same."""
+"""The guard: workers report after every synchronised backward pass, the first one decides, and all do the same."""

@@ -1,4 +1,4 @@
-"""The first worker's judgement: what the workers said, against what was usual of late, through the policy."""
+"""The first worker decides: what the workers reported, against what was usual of late, through the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens at a meeting: words are exchanged, the first worker's verdict is heard, and all do what it says."""
+"""One round of deciding: all workers report, the first one decides, and all do what it says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unisono.exchange.guard_messages import RankReport, RoundResult
 from unisono.records import DecisionRecord
 
 KNOWN_AFTER = 3
-"""Meetings after which all optimizers of a loop have been seen."""
+"""Rounds after which all optimizers of a loop have been seen."""
 
 
 class DecisionRound:
@@ -34,7 +34,7 @@ class DecisionRound:
         self.own = LocalReport(guarded_state.parameters, collectives.rank, collectives.world)
         self.device_round = DeviceRound(collectives, guarded_state.device)
         self.step = 0
-        """As the workers agreed at their last meeting."""
+        """As the workers agreed in their last round."""
 
         self.leaving = self.over = False
         self._collectives, self._guarded_state, self._executor = collectives, guarded_state, executor

@@ -1,10 +1,10 @@
-"""Meetings on a GPU that nobody waits for: words travel in the stream of the gradients and are read a step later.
+"""Rounds on a GPU that nobody waits for: reports travel in the stream of the gradients and are read a step later.
 
 Whether the step counts is worked out on the device, by every worker from the same numbers with the same limit: a
 comparison does not round. The optimizer is told through `found_inf`, as a GradScaler tells it. What else the first
 worker decides about a step reaches the workers two steps later.
 
-W = workers, N = numbers of a word and of a verdict.
+W = workers, N = numbers of a report and of a result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DeviceRound:
         self._verdict = RoundResult(0, quiet=True, late=True, norm_limit=norm_limit)
 
     def end(self) -> None:
-        """From the next meeting on all wait for each other again."""
+        """From the next round on all wait for each other again."""
         self.begun, self._sent = False, None
 
     def left_out(self) -> bool:
@@ -71,7 +71,7 @@ class DeviceRound:
         """
         :param report: Fills in what lies on the device.
         :param nth: Which synchronised pass of its step this is.
-        :param consider: Asked on the first worker about the pass before: words, its number, whether it was left out.
+        :param consider: Asked on the first worker about the pass before: reports, its number, whether it was left out.
         :return: What was decided about the step two before this one.
         """
         heard = self._collect(consider)

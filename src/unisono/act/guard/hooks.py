@@ -1,4 +1,4 @@
-"""Follows one model's training on this worker: when to meet the others, and when to do what was decided.
+"""Follows one model's training on this worker: when to decide with the others, and when to do what was decided.
 
 Errors of the guard reach training: it was asked to act, and one worker that does not would part from the others.
 """
@@ -23,7 +23,7 @@ from unisono.records import DecisionRecord
 
 
 class GuardHooks(torch_patches.Listener):
-    """Lives as long as its model: a worker that stopped to come to the meetings would leave the others waiting."""
+    """Lives as long as its model: a worker that no longer took part in the rounds would leave the others waiting."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class StepEnd:
         return over
 
     def told(self) -> bool:
-        """The script says that the step is over; from now on only its word counts."""
+        """The script says that the step is over; from now on only that counts."""
         over = not self._told
         self._by_hand, self._told = True, True
         return over

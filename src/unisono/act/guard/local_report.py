@@ -141,4 +141,4 @@ def _sent(numbers_N: Tensor, device: torch.device) -> Tensor:
 
 
 def _silence(text: str) -> None:
-    """The ear says the same."""
+    """`StepTracker`, which follows the same losses, says it."""

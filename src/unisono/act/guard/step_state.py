@@ -128,10 +128,10 @@ class Situation:
     """A loss scaler is at work, which skips what is not finite by itself."""
 
     norm_ratio: float | None = None
-    """How many times the end of its usual range (`unisono.spikes.Recent.ratio`)."""
+    """How many times the end of its usual range (`UsualValues.ratio`)."""
 
     loss_score_W: tuple[float | None, ...] = ()
-    """How far above its recent median, in units of how far it usually strays (`unisono.spikes.Recent.score`)."""
+    """How far above its recent median, in units of how far it usually strays (`UsualValues.score`)."""
 
     recent_norm: float | None = None
     """The median of the recent norms."""

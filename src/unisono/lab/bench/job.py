@@ -26,7 +26,7 @@ RESTS = 0.2
 
 def main(line: str, result: Path) -> None:
     request = BenchRequest.from_line(line)
-    with meeting(request) as device:
+    with process_group(request) as device:
         # Beside the result, in a folder that goes with whoever started us, however this ends.
         measured = {part: PARTS[part](request, device, result.parent) for part in request.parts}
         if dist.get_rank() == 0:
@@ -34,7 +34,7 @@ def main(line: str, result: Path) -> None:
 
 
 @contextlib.contextmanager
-def meeting(request: BenchRequest) -> Iterator[torch.device]:
+def process_group(request: BenchRequest) -> Iterator[torch.device]:
     """The models have to be gone before the group: gloo's tear-down deadlocks otherwise."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // request.workers))
     device = torch.device("cpu")

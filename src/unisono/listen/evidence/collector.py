@@ -1,6 +1,6 @@
 """Collects one rank's exact evidence on the training thread: data, random streams, replicas, the optimizer's numbers.
 
-It listens beside the ear, which tells it when a step begins, which backward passes count, and when the step ends.
+The step tracker tells it when a step begins, which backward passes count, and when the step ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one rank can testify about a step, as it leaves the training thread: exact evidence, not yet hashed."""
+"""What one rank has taken at a step, as it leaves the training thread: exact evidence, not yet hashed."""
 
 from __future__ import annotations
 

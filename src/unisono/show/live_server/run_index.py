@@ -96,7 +96,7 @@ FRESH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A run on the shelf."""
+    """A run in the index."""
 
     id: str
     name: str

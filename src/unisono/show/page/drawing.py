@@ -1,4 +1,4 @@
-"""The charts of a story as BokehJS takes them: a document at first, then only the columns that are new."""
+"""The charts of a page as BokehJS takes them: a document at first, then only the columns that are new."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from unisono.records import AttemptRecord, DecisionRecord
-from unisono.records.decision_text import deed, ranks_of
+from unisono.records.decision_text import done_in_words, ranks_of
 from unisono.show.analysis.checkup import count
 from unisono.show.analysis.rank_differences import ranges
 from unisono.show.page.html import Html, definitions, details, table, text
@@ -33,7 +33,16 @@ def _guarded(page_model: PageModel) -> Html:
     if not decision_counts.decided:
         return ""
     rows = [
-        [f"{one.step:,}", deed(one), ranges(ranks_of(one)), one.reason, _numbers(one), one.outcome, one.row, one.id]
+        [
+            f"{one.step:,}",
+            done_in_words(one),
+            ranges(ranks_of(one)),
+            one.reason,
+            _numbers(one),
+            one.outcome,
+            one.row,
+            one.id,
+        ]
         for one in decision_counts.newest
     ]
     newest = f" (the newest {len(rows)})" if decision_counts.decided > len(rows) else ""

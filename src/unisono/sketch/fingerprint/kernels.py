@@ -1,4 +1,4 @@
-"""The weighted sum of words of `_exact.py`, for many tensors in one launch on a GPU, in Triton.
+"""The weighted sum of words of `exact.py`, for many tensors in one launch on a GPU, in Triton.
 
 Integers modulo 2^64 may be added in any order. Suffixes give shapes: Q = tensors, N = pieces, J = tiles.
 """

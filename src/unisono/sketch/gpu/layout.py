@@ -49,7 +49,7 @@ def runs_of(parameter: int, elements: int, key: int, group: int, length: int, pl
     found: list[RowRun] = []
     rows = -(-elements // length)
     for piece in range(LANES):
-        # As in plan.py: the slice of a row is (row + key) % 16.
+        # As in row_plan.py: the slice of a row is (row + key) % 16.
         first = (piece - key) % LANES
         while first < rows:
             count = min(ROWS_OF_A_RUN, -(-(rows - first) // LANES))

@@ -39,14 +39,14 @@ def two_checkpoints(tmp_path_factory):
 
 
 def fill(folder, steps=(1, 2), rank=0, world=1, replica_writer=True, attempt=1, value=None):
-    shelf = DiskStore(folder, rank, replica_writer, f"replica-{rank}.pt", 5, 0, world, attempt)
+    store = DiskStore(folder, rank, replica_writer, f"replica-{rank}.pt", 5, 0, world, attempt)
     for step in steps:
-        shelf.keep(snapshot_of(step, step if value is None else value))
-        assert shelf.wait(10)
-        shelf.quiet(step)
-        shelf.agreed(step)
-    shelf.close()
-    assert shelf.failures == 0, shelf.error
+        store.keep(snapshot_of(step, step if value is None else value))
+        assert store.wait(10)
+        store.quiet(step)
+        store.agreed(step)
+    store.close()
+    assert store.failures == 0, store.error
 
 
 def snapshot_of(step, value):

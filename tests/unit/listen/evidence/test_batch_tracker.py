@@ -14,7 +14,7 @@ DATASET = TensorDataset(torch.arange(20.0).reshape(20, 1), torch.arange(20))
 
 
 class Watch(torch_patches.Listener):
-    """The watch, connected as the witness connects it."""
+    """The tracker, connected as the collector connects it."""
 
     def __init__(self, due=True):
         self.watch, self.due = BatchTracker(), due

@@ -37,7 +37,7 @@ def group(tmp_path_factory):
 
 
 class Job:
-    """A model, its optimizer, and the ear's part: it says which backward counts and when a step ends."""
+    """A model, its optimizer, and the step tracker's part: it says which backward counts and when a step ends."""
 
     def __init__(self, plan=None, loader=None, dropout=0.0, **options):
         torch.manual_seed(0)
@@ -94,7 +94,7 @@ def batches(**options):
     return DataLoader(DATASET, batch_size=8, **options)
 
 
-def test_a_step_is_witnessed(start):
+def test_a_step_is_collected(start):
     job = start()
     first, second, *_ = (job.train(batch) for batch in batches())
     assert (first.part, first.parts, first.lr) == (0, 1, 0.01)
@@ -269,22 +269,22 @@ def test_a_loader_of_another_make_is_described_once_and_let_go(start):
 
 
 def test_training_is_the_same_with_and_without():
-    def run(witnessed):
+    def run(collected):
         for seed in (torch.manual_seed, random.seed, np.random.seed):
             seed(5)
         job = Job(dropout=0.3)
-        if witnessed:
+        if collected:
             torch_patches.connect(job.collector)
         for batch in batches(shuffle=True):
             job.train(batch)
-        if witnessed:
+        if collected:
             torch_patches.disconnect(job.collector)
             job.collector.close()
             assert job.complaints == []
         weights = [parameter.detach().clone() for parameter in job.model.parameters()]
         return weights, torch.rand(1).item(), random.random(), np.random.rand()
 
-    (alone, *chance), (watched, *same_chance) = run(witnessed=False), run(witnessed=True)
+    (alone, *chance), (watched, *same_chance) = run(collected=False), run(collected=True)
     assert all(torch.equal(one, other) for one, other in zip(alone, watched, strict=True))
     assert chance == same_chance
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from unisono.diagnose.rules.shared.rule import Rule
 from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.records import DecisionRecord
-from unisono.records.decision_text import deed, ranks_of
+from unisono.records.decision_text import done_in_words, ranks_of
 
 
 def tell_what_was_kept_away(
@@ -21,7 +21,7 @@ def tell_what_was_kept_away(
     rule.report(
         record.step,
         run_state,
-        why=f"{record.reason}; the guard {deed(record)}",
+        why=f"{record.reason}; the guard {done_in_words(record)}",
         causes=causes,
         ranks=ranks_of(record),
         # No graver than the rule may be.

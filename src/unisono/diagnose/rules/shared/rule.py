@@ -44,8 +44,8 @@ class Rule:
     """The docstring of a rule is its title.
 
     A rule looks at records through methods named after their kinds: `on_step`, `on_facts`, `on_replicas`,
-    `on_coverage`, `on_streams`, `on_batch`, `on_decision`, `on_note`, `on_attempt`, each `(record, scene) -> None`.
-    Workers are positions in W fields there; `scene.ranks(workers)` gives their numbers.
+    `on_coverage`, `on_streams`, `on_batch`, `on_decision`, `on_note`, `on_attempt`, each `(record, run_state) -> None`.
+    Workers are positions in W fields there; `run_state.ranks(workers)` gives their numbers.
     """
 
     code: ClassVar[str]

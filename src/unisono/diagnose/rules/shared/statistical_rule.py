@@ -23,7 +23,7 @@ class Statistical(Rule):
         self.forget()
 
     def on_step(self, record: StepRecord, run_state: RunState) -> None:
-        """In a calm course, as most steps are, `hear` alone is the same."""
+        """At a step that can be compared, as most can, this comes to `hear` alone."""
         comparable = run_state.comparable
         if comparable.turned and (comparable.broken or self.forgets_at_jumps):
             self.forget()

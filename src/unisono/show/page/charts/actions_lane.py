@@ -7,7 +7,7 @@ from bokeh.plotting import figure
 
 from unisono.common.terminal import plain
 from unisono.records import DecisionRecord
-from unisono.records.decision_text import DONE, actions_of, deed
+from unisono.records.decision_text import DONE, actions_of, done_in_words
 from unisono.show.page.charts.chart import ACTION, Chart, Columns, Sources, hover, time_figure
 from unisono.show.page.page_model import PageModel
 
@@ -38,7 +38,7 @@ class ActionsLane(Chart):
             "row": [row for _, row in pairs],
             "step": [act.step for act in acts],
             "fill": [0.0 if act.dry else 1.0 for act in acts],
-            "what": [deed(act) for act in acts],
+            "what": [done_in_words(act) for act in acts],
             "why": [_short(act.reason) for act in acts],
             "id": [_short(act.id) for act in acts],
         }

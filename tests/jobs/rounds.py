@@ -1,4 +1,4 @@
-"""Thousands of meetings of real processes: workers that come late, contradict each other, or stand at a limit."""
+"""Thousands of the guard's rounds between real processes: ranks that are late, contradict, or at a limit."""
 
 import math
 import random
@@ -17,7 +17,7 @@ from unisono.exchange.collectives import GuardCollectives
 from unisono.exchange.guard_messages import RankReport
 
 USUAL = 30
-"""Meetings from which the workers know what is usual."""
+"""Rounds from which the workers know what is usual."""
 
 
 class Worker:
@@ -38,24 +38,24 @@ class Worker:
             self.done.append([decision.step, *decision.actions])
         return result
 
-    def result(self, meetings):
-        return {"meetings": meetings, "done": self.done, "chain": self.decision_log.chain}
+    def result(self, rounds):
+        return {"rounds": rounds, "done": self.done, "chain": self.decision_log.chain}
 
 
-def late_and_contradicting(meetings):
+def late_and_contradicting(rounds):
     """Each worker says what it likes, and some come late."""
     worker = Worker(unisono.guard(budget=False, reset_momentum=True, clip=2.0))
     chance = random.Random(dist.get_rank())
-    for step in range(meetings):
+    for step in range(rounds):
         if chance.random() < 0.002:
             time.sleep(chance.random() * 0.02)
         bad = chance.random() < 0.2
         loss = chance.choice([math.nan, math.inf, 1e9, 1.0]) if bad else 1.0 + 0.1 * chance.random()
         worker.hold(step, loss, chance.choice([1.0, 1e8, math.nan]) if bad else 1.0, finite=not bad)
-    return worker.result(meetings)
+    return worker.result(rounds)
 
 
-def at_the_limit(meetings):
+def at_the_limit(rounds):
     """Each worker's number lies one unit in the last place below or above the limit, another one for each worker."""
     worker = Worker(unisono.guard(budget=False, norm_spike=10.0))
     world = worker.collectives.world
@@ -66,10 +66,10 @@ def at_the_limit(meetings):
         # The limit stays where it is.
         watch.learn = lambda situation, spike: None
     chance = random.Random(100 + dist.get_rank())
-    for step in range(USUAL, USUAL + meetings):
+    for step in range(USUAL, USUAL + rounds):
         towards = math.inf if chance.random() < 0.5 else 0.0
         worker.hold(step, 1.0, math.nextafter(limit, towards))
-    return worker.result(meetings)
+    return worker.result(rounds)
 
 
 def limit_of(worker, world):
@@ -89,5 +89,5 @@ JOBS = {"late": late_and_contradicting, "limit": at_the_limit}
 if __name__ == "__main__":
     with process_group():
         for job in sys.argv[1:]:
-            name, meetings = job.split(":")
-            say(name, JOBS[name](int(meetings)))
+            name, rounds = job.split(":")
+            say(name, JOBS[name](int(rounds)))
