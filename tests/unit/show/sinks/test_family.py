@@ -1,4 +1,4 @@
-"""What every sink of `unisono.sinks` keeps to, whatever it writes to; each against the real package."""
+"""What every sink of `unisono.sinks` keeps to. Only the run of W&B is a stand-in here: see `wandb_run`."""
 
 import dataclasses
 import math
