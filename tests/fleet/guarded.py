@@ -68,7 +68,7 @@ class GuardedWorker:
         raise HaltedError
 
     def backward(self, factor=1.0):
-        """A pass with its all-reduce, up to where the workers meet."""
+        """A pass with its all-reduce, up to where the workers decide."""
         self.executor.skipped = False
         self.optimizer.zero_grad()
         self.executor.skipping.let_speak(self.parameters)

@@ -238,7 +238,7 @@ class Bad(torch.autograd.Function):
         raise ValueError("bad gradient")
 
 
-dist.init_process_group("gloo", init_method=f"file://{os.path.abspath('meet')}-{os.getpid()}", rank=0, world_size=1)
+dist.init_process_group("gloo", init_method=f"file://{os.path.abspath('group')}-{os.getpid()}", rank=0, world_size=1)
 model = DistributedDataParallel(torch.nn.Linear(2, 2))
 Bad.apply(model(torch.ones(1, 2))).sum().backward()
 """

@@ -14,7 +14,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.functional import cross_entropy
 
 import unisono
-from unisono.act.guard import device_round as late_meeting
+from unisono.act.guard import device_round
 from unisono.exchange.collectives import GuardCollectives
 from unisono.monitor import guard_setup as setting_up
 from unisono.policy import Row
@@ -131,7 +131,7 @@ def late(optimizer, value):
     """As on a GPU with NCCL, where nobody waits for the others' words; the same code on the CPU."""
     setting_up.is_possible = lambda collectives, device: True
     found = skipping(optimizer, value)
-    setting_up.is_possible = late_meeting.is_possible
+    setting_up.is_possible = device_round.is_possible
     return found
 
 
@@ -139,7 +139,7 @@ def late_and_back():
     setting_up.is_possible = lambda collectives, device: True
     guard = unisono.guard(rollback=True, checkpoints=unisono.Checkpoints(every=5, quiet=3))
     found = Training("late-back", "adam-fused", guard, at(BAD, 1e9)).run()
-    setting_up.is_possible = late_meeting.is_possible
+    setting_up.is_possible = device_round.is_possible
     return found
 
 

@@ -1,4 +1,4 @@
-"""Loops of unusual shapes under the guard: workers meet when DDP has reduced, and never else."""
+"""Loops of unusual shapes under the guard: workers decide when DDP has reduced, and never else."""
 
 import math
 import sys
@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import unisono
 from guarded import at, run_dir, told
-from unisono.act.guard import device_round as late_meeting
+from unisono.act.guard import device_round
 from unisono.monitor import guard_setup as setting_up
 from unisono.weightings import AgreementFilter
 
@@ -123,7 +123,7 @@ def late_with_a_second_optimizer():
     """One that the device cannot keep from stepping, and that comes later."""
     setting_up.is_possible = lambda collectives, device: True
     loop = Loop("late", make=lambda parameters: torch.optim.Adam([*parameters][:2], 1e-3, fused=True))
-    setting_up.is_possible = late_meeting.is_possible
+    setting_up.is_possible = device_round.is_possible
     second = torch.optim.SGD([*loop.model.parameters()][2:], 0.01, momentum=0.9)
     begun = []
     with loop.monitor:

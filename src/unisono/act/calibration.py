@@ -1,4 +1,4 @@
-"""What a recorded run suggests for the guard: limits that its healthy steps stay far below."""
+"""Limits for the guard from a recorded run, far above its healthy steps; as text and as TOML."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NO_RESULT = -1.0
 
 
 class Collectives:
-    """:param group: None where there is one worker, who meets nobody."""
+    """:param group: None where there is one worker only."""
 
     def __init__(self, group: Any, device: torch.device) -> None:
         self.group = group

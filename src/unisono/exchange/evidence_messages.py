@@ -1,4 +1,4 @@
-"""The listening thread's share of the evidence: hashes what the training thread took, and remembers what it said."""
+"""The listening thread's share of the evidence: hashes what the training thread took, as messages to rank 0."""
 
 from __future__ import annotations
 

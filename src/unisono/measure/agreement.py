@@ -1,5 +1,4 @@
-"""How far the workers' directions agree, as fields of a record: from all pairs where there are few workers, and from
-sums where there are many.
+"""How far the workers' directions agree, as fields of a record: from all pairs of few workers, from sums of many.
 
 W = workers, G = layer groups, K = sketch length.
 """

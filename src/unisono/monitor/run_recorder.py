@@ -1,4 +1,4 @@
-"""What rank 0 leaves behind: the run file, the lines on stderr, and what the sinks are fed with."""
+"""What rank 0 leaves behind: the run's directory and file, the lines on stderr, and what the sinks are fed with."""
 
 from __future__ import annotations
 

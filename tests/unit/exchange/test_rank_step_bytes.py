@@ -52,7 +52,7 @@ def test_a_list_comes_back_alone(name):
     assert through(signal, FULL, signal) == [signal, FULL, signal]
 
 
-def test_an_empty_letter_holds_nothing():
+def test_an_empty_message_holds_nothing():
     assert through() == []
 
 
@@ -70,7 +70,7 @@ def test_whole_numbers_of_64_bits_fit(number):
 
 
 @pytest.mark.parametrize("lost", [1, 8, 30, 33, 50])
-def test_a_torn_letter_is_refused(lost):
+def test_a_torn_message_is_refused(lost):
     message = pack(FULL) + pack(FULL)
     with pytest.raises(struct.error):
         list(unpack(message[:-lost]))

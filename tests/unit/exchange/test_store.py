@@ -81,7 +81,7 @@ def test_all_wait_until_rank_0_has_met_everybody(store, monkeypatch):
     wait_for_registrations(store, 2, threading.Event())
 
 
-def test_letters_of_all_ranks_come_with_one_question(store):
+def test_messages_of_all_ranks_come_with_one_question(store):
     ranks = boxes(store)
     register(ranks)
     for box in ranks:

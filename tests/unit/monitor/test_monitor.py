@@ -310,11 +310,11 @@ def test_an_ordinary_end_leaves_no_last_steps(attach, model, optimizer, tmp_path
     assert not (tmp_path / "run" / "rank-0.jsonl").exists()
 
 
-def test_last_words_that_fail_do_not_keep_others_from_theirs(monkeypatch):
+def test_a_callback_that_fails_at_the_end_does_not_keep_others_from_theirs(monkeypatch):
     monkeypatch.setattr(exit_hooks, "_callbacks", [])
     said = []
     for callback in (said.append, lambda reason: 1 / 0):
-        exit_hooks.on_last_words(callback)
+        exit_hooks.on_exit(callback)
     exit_hooks.speak("crash")
     exit_hooks.speak("crash")
     assert said == ["crash"]

@@ -98,7 +98,7 @@ class Executor:
         return done.sentence(self._ranks) if done.overwritten else NOTHING
 
     def _roll_back(self, decision: Decision) -> str:
-        """Looked at by all, together, before anybody goes back: each at the end of its step, where nobody meets."""
+        """Looked at by all, together, before anybody goes back: each at the end of its step, on its own."""
         step = int(decision.argument or 0)
         snapshot, problem = look_at(self.store, self._guarded_state.subject(), step)
         refused = self._collectives.those_who(snapshot is None)

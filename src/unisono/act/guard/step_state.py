@@ -1,4 +1,4 @@
-"""What is known at a step, and why something should be done about it. W = workers."""
+"""What is known at a step, what was usual of late, and why something should be done about it. W = workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks what was asked for, on every worker alike, and takes DDP's one slot for a communication hook."""
+"""Steering as it was asked for: its options, checked on every worker alike, and DDP's one slot for a hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listening adds to a step of training: blocks of steps with and without it take turns in the same processes."""
+"""What listening and steering add to a step: blocks of steps with and without them take turns in the same processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The honest job with one thing done wrong: each class overrides the one method in which the user went astray."""
+"""Every job that the lab can train: the honest one, and that with one thing done wrong or injected.
+
+A mistake of the user is a class that overrides the one method in which it is made. What befalls batches, gradients,
+weights, learning rate or time is an injection.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered to which address. Only addresses that stand in a table have an answer."""
+"""What is answered to which address, and the list of runs. Only addresses that stand in a table have an answer."""
 
 from __future__ import annotations
 

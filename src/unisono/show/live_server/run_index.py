@@ -1,4 +1,7 @@
-"""The runs below one place. A run is asked for by its id, which is looked up and never becomes part of a path."""
+"""The runs below one place, each with its header and condition.
+
+A run is asked for by its id, which is looked up and never becomes part of a path.
+"""
 
 from __future__ import annotations
 

@@ -434,7 +434,7 @@ def test_a_model_is_guarded_once_and_who_is_refused_does_not_listen(start, tmp_p
     assert torch_patches._patched.listeners == listeners
 
 
-def test_a_models_own_error_in_backward_is_no_meeting(start):
+def test_a_models_own_error_in_backward_begins_no_round(start):
     job = start()
     job.train()
     with pytest.raises(RuntimeError, match="implicitly created only for scalar"):
