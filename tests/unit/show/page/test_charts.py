@@ -12,7 +12,7 @@ pytest.importorskip("bokeh")
 from bokeh.models import Range1d
 
 from unisono.show.page.chart_list import ALL
-from unisono.show.page.charts.chart import image_columns, limit_of
+from unisono.show.page.charts.chart import colours, image_columns, limit_of
 from unisono.show.page.charts.findings_lane import FindingsLane
 from unisono.show.page.charts.outlook_chart import OutlookChart
 from unisono.show.page.charts.overlay import Overlay
@@ -91,6 +91,14 @@ def test_the_map_holds_the_workers_values_in_their_rows():
     assert image[:, -1].argmin() == 2
     assert image[2, -1] == pytest.approx(-0.7, abs=0.1)
     assert image[0, -1] == pytest.approx(0.7, abs=0.1)
+
+
+@pytest.mark.parametrize("less_is_orange", [True, False])
+def test_no_colour_is_kept_for_what_lies_beyond_the_limit(less_is_orange):
+    """Or finite values would have it, too: float32 of a limit can be larger than the limit."""
+    mapper = colours(0.1, less_is_orange)
+    assert (mapper.low, mapper.high) == (-0.1, 0.1)
+    assert (mapper.low_color, mapper.high_color) == (None, None)
 
 
 def test_what_is_infinite_is_black_and_what_is_not_known_is_grey_and_large_numbers_are_neither():
