@@ -203,20 +203,22 @@ class TestDisk:
         """As the workers of a data loader do, while the job is started again."""
         writer = RunWriter(run_file)
         writer.write(HEADER)
-        reading, writing = os.pipe()
+        (reading, writing), (ready, alive) = os.pipe(), os.pipe()
         child = os.fork()
         if child == 0:
             os.close(writing)
+            os.write(alive, b".")
             os.read(reading, 1)  # until the test is over
             os._exit(0)
         try:
+            os.read(ready, 1)
             writer.close()
             again = RunWriter(run_file)
             assert again.write(step(0))
             again.close()
         finally:
-            os.close(reading)
-            os.close(writing)
+            for end in (reading, writing, ready, alive):
+                os.close(end)
             os.waitpid(child, 0)
 
     def test_a_file_size_limit_tears_no_line(self, tmp_path):
