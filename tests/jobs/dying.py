@@ -35,7 +35,7 @@ def main():
     model = wrapped("perceptron")
     optimizer = optimizer_for("sgd", model)
     step = [0]
-    SteeringCollectives.verdict = interrupted(SteeringCollectives.verdict, step)
+    SteeringCollectives.weights = interrupted(SteeringCollectives.weights, step)
     steering = (
         {} if how == "none" else {"weighting": AgreementFilter(), "gram": "exact" if how == "exact" else "sketch"}
     )
