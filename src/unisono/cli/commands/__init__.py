@@ -22,7 +22,7 @@ COMMANDS = {
     "project": {
         "demo": "train on this machine, once healthy and once with a silent fault, and compare",
         "bench": "what listening costs on this machine, on CPU or GPU",
-        "lab": "faults on demand, and what a weighting would have done in a recorded run",
+        "lab": "faults on demand, weightings tried on paper, and the papers' experiments",
     },
 }
 """By group, with the line shown in `unisono --help`; here so that neither help nor version imports a command."""

@@ -1,0 +1,1 @@
+"""The experiments behind the specification, run again."""
