@@ -13,8 +13,8 @@ from typing import Any
 
 from unisono.common.errors import UserError
 from unisono.common.terminal import width
-from unisono.lab.faults.catalogue import EXACT, STATISTICAL
 from unisono.lab.experiments.catalogue import EXPERIMENTS, Order
+from unisono.lab.faults.catalogue import EXACT, STATISTICAL
 from unisono.lab.whatif.question import question as asked
 
 

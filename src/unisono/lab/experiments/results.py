@@ -1,4 +1,4 @@
-"""What an experiment has found so far: a JSON list of runs, written anew whenever one ends, so that it can go on later."""
+"""What an experiment has found so far: a JSON list of runs, written anew whenever one ends, to go on with later."""
 
 from __future__ import annotations
 
