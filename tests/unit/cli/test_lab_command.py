@@ -1,8 +1,9 @@
-"""`unisono lab`: the list of faults."""
+"""`unisono lab`: the list of faults, and the papers."""
 
 import pytest
 
 from unisono.cli import main as cli
+from unisono.lab.experiments.catalogue import EXPERIMENTS
 from unisono.lab.faults.catalogue import FAULTS
 
 
@@ -27,3 +28,26 @@ def test_bad_input_gives_one_line_and_2(arguments, words, capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "CIFAR-100"),
+        (("--data", "/nowhere"), "no folder `/nowhere`"),
+        (("--small", "--minutes", "0"), "--minutes"),
+        (("--small", "--minutes", "nan"), "--minutes"),
+    ],
+)
+def test_a_paper_without_what_it_needs_gives_one_line_and_2(options, words, tmp_path, capsys):
+    assert call("paper", "gaf", "--out", str(tmp_path / "out.json"), *options) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert words in err
+    assert not any(tmp_path.iterdir())
+
+
+def test_papers_are_listed(capsys):
+    assert call("paper", "--help") == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in EXPERIMENTS)

@@ -78,7 +78,7 @@ def _paper(args: argparse.Namespace) -> int:
     if find_spec("torch") is None:
         raise UserError('Experiments need torch. Found none. Install it with: pip install "unisono[torch]"')
     command = f"unisono {shlex.join(sys.argv[1:])}"
-    print(experiment.run(Order(args.data, args.out, args.minutes, args.small, command)))
+    print(experiment.run(Order(None if args.small else args.data, args.out, args.minutes, command)))
     return 0
 
 

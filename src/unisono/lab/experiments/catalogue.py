@@ -28,13 +28,16 @@ class Order:
     """What the command line asks of an experiment."""
 
     data: Path | None
-    """None in a small one, which makes its own."""
+    """None for a small one, which makes its own."""
 
     out: Path
     minutes: float
-    small: bool
     command: str
     """The line that asks for it, for the results."""
+
+    @property
+    def small(self) -> bool:
+        return self.data is None
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
