@@ -11,7 +11,7 @@ from unisono.common.schedule import every
 from unisono.exchange import gloo_channel, store, thread
 from unisono.exchange.gloo_channel import GlooChannel
 from unisono.exchange.reconnect import ReconnectingChannel
-from unisono.exchange.store import MessageStore, wait_for_registrations
+from unisono.exchange.store import MessageStore, enter_together, wait_for_registrations
 from unisono.exchange.thread import ExchangeThread
 from unisono.listen.clock import clock_for
 from unisono.listen.evidence.raw_evidence import RawEvidence
@@ -102,6 +102,7 @@ class Listeners:
     def _exchange(self, rank):
         def connect(era, start, given_up):
             wait_for_registrations(self.fleet.hash_store, self.world, given_up)
+            enter_together(self.fleet.hash_store, era, self.world, given_up)
             place = dist.PrefixStore("channel", self.fleet.hash_store)
             return GlooChannel(place, rank, self.world, self.layout.size, era, start)
 

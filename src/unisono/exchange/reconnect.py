@@ -11,8 +11,8 @@ from torch import Tensor
 from unisono.exchange.gloo_channel import GlooChannel, Payload
 
 MOST_HELD = 64
-PARTING = 1.0
-"""Seconds for which a connection that nobody waits for any more may end its last question to the store."""
+PARTING = 5.0
+"""Seconds for which a connection that nobody waits for any more may come to its end: all ranks are in it, or none."""
 
 OpenChannel = Callable[[int, int, threading.Event], GlooChannel]
 """From era, first step, and whether it has been given up."""

@@ -106,6 +106,20 @@ def wait_for_registrations(store: Any, world: int, given_up: threading.Event) ->
             raise TimeoutError("not every rank has called attach")
 
 
+def enter_together(store: Any, era: int, world: int, given_up: threading.Event) -> None:
+    """Returns on all ranks or raises on all: connecting waits for everybody, and cannot be called off once begun."""
+    meeting = dist.PrefixStore(f"meeting/{era}", store)
+    if meeting.add("arrived", 1) == world:
+        meeting.compare_set("fate", "", "connect")
+    deadline = time.monotonic() + REGISTRATION_PATIENCE
+    while not meeting.check(["fate"]):
+        if given_up.wait(max(0.02, pace(world))) or time.monotonic() > deadline:
+            # Whoever writes first decides: all may have arrived in this moment.
+            meeting.compare_set("fate", "", "leave")
+    if meeting.get("fate") != b"connect":
+        raise TimeoutError("a rank has left or did not come")
+
+
 class MessageStore:
     def __init__(self, open_store: Callable[[], Any], rank: int, world: int) -> None:
         self._open_store, self.rank, self._world = open_store, rank, world

@@ -19,7 +19,7 @@ from unisono.common.console import Console
 from unisono.exchange.gloo_channel import GlooChannel
 from unisono.exchange.rank_facts import compared_model, compared_settings, own_facts
 from unisono.exchange.reconnect import ReconnectingChannel
-from unisono.exchange.store import MessageStore, StoreConnections, wait_for_registrations
+from unisono.exchange.store import MessageStore, StoreConnections, enter_together, wait_for_registrations
 from unisono.exchange.thread import FAREWELL, ExchangeThread
 from unisono.listen import torch_patches
 from unisono.listen.evidence.collector import EvidenceCollector
@@ -194,6 +194,7 @@ class Monitor:
         def connect(era: int, start: int, given_up: threading.Event) -> GlooChannel:
             with stores.for_waiting() as store:
                 wait_for_registrations(store, self.world, given_up)
+                enter_together(store, era, self.world, given_up)
                 return GlooChannel(store, self.rank, self.world, layout.size, era, start)
 
         rank0 = None

@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from unisono.exchange import store as message_store
-from unisono.exchange.store import LONGEST, MessageStore, group_key, pace, wait_for_registrations
+from unisono.exchange.store import LONGEST, MessageStore, enter_together, group_key, pace, wait_for_registrations
 from unisono.listen.messages import RankStep
 
 WORLD = 200
@@ -79,6 +79,80 @@ def test_all_wait_until_rank_0_has_met_everybody(store, monkeypatch):
     register(ranks[1:])
     ranks[0].registrations()
     wait_for_registrations(store, 2, threading.Event())
+
+
+def entering(store, given_up, era=0):
+    """For each rank in a thread of its own: whether it has entered."""
+    entered = [None] * len(given_up)
+
+    def enter(rank):
+        try:
+            enter_together(store, era, len(given_up), given_up[rank])
+            entered[rank] = True
+        except TimeoutError:
+            entered[rank] = False
+
+    threads = [threading.Thread(target=enter, args=(rank,)) for rank in range(len(given_up))]
+    return threads, entered
+
+
+def events(world):
+    return [threading.Event() for _ in range(world)]
+
+
+def test_all_enter_when_all_have_come():
+    threads, entered = entering(dist.HashStore(), events(3))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert entered == [True] * 3
+
+
+def test_nobody_enters_when_one_has_left_before_the_last_came():
+    given_up = events(3)
+    threads, entered = entering(dist.HashStore(), given_up)
+    threads[0].start()
+    given_up[0].set()
+    threads[0].join()
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join()
+    assert entered == [False] * 3
+
+
+def test_who_gives_up_too_late_enters_with_the_others():
+    given_up = events(2)
+    store = dist.HashStore()
+    threads, entered = entering(store, given_up)
+    threads[0].start()
+    while not store.check(["meeting/0/arrived"]):
+        pass
+    enter_together(store, 0, 2, threading.Event())
+    given_up[0].set()
+    threads[0].join()
+    assert entered[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_or_none_enter_whenever_somebody_gives_up(seed):
+    """Threads race: whatever the order, no rank is left alone in a connection that waits for all."""
+    given_up, store = events(4), dist.HashStore()
+    threads, entered = entering(store, given_up, era=seed)
+    for rank, thread in enumerate(threads):
+        if rank == seed % 4:
+            given_up[rank].set()
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(entered)) == 1
+
+
+def test_a_rank_that_does_not_come_is_not_waited_for_forever(monkeypatch):
+    monkeypatch.setattr(message_store, "REGISTRATION_PATIENCE", 0.05)
+    with pytest.raises(TimeoutError, match="did not come"):
+        enter_together(dist.HashStore(), 0, 2, threading.Event())
 
 
 def test_messages_of_all_ranks_come_with_one_question(store):
