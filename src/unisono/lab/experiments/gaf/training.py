@@ -174,11 +174,11 @@ class FilteredTraining:
     @torch.no_grad()
     def _accuracy(self, images: LabelledImages) -> float:
         self.model.eval()
-        right = 0
+        right = torch.zeros((), device=self._device)
         for pixels, label_B in zip(images.pixel_N3HH.split(AT_ONCE), images.label_N.split(AT_ONCE), strict=True):
             with self._autocast():
-                right += int((self.model(self._normalised(pixels)).argmax(1) == label_B).sum())
-        return right / len(images.label_N)
+                right += (self.model(self._normalised(pixels)).argmax(1) == label_B).sum()
+        return float(right) / len(images.label_N)
 
     def _normalised(self, pixels: Tensor) -> Tensor:
         scaled = (pixels.to(self.flat_P.dtype) - self._mean_311) / self._deviation_311
