@@ -17,13 +17,13 @@ from unisono.listen.clock import clock_for
 from unisono.listen.evidence.raw_evidence import RawEvidence
 from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import ListeningPlan
-from unisono.measure import adapt_schedule, evidence_records, liveness, rank0, step_assembler
+from unisono.measure import adapt_schedule, evidence_records, liveness, rank0, step_assembler, validations
 from unisono.measure.rank0 import Rank0
 from unisono.records import NoteRecord, StepRecord
 from unisono.sketch.wire_format import WireFormat
 
 CPU = torch.device("cpu")
-CLOCKED = (store, thread, gloo_channel, adapt_schedule, evidence_records, liveness, rank0, step_assembler)
+CLOCKED = (store, thread, gloo_channel, adapt_schedule, evidence_records, liveness, rank0, step_assembler, validations)
 FIRST_RANK = 4
 """The launcher's number of the first worker: workers are told by these, not by their place."""
 

@@ -22,6 +22,7 @@ ALONE = {
     "decision_flips": ["--short"],
     "agreement_variants": ["--short"],
     "guard_on_healthy": ["--short"],
+    "validation_histories": ["--short"],
     "report_speed": ["--short"],
     "scale": ["--workers", "64"],
     "listening_cost": ["--steps", "3"],

@@ -22,6 +22,7 @@ from unisono.exchange.store import Message, MessageStore
 from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import Announcement, ListeningPlan
 from unisono.listen.messages import RankStep
+from unisono.listen.validation import Validation
 from unisono.sketch.wire_format import WireFormat
 
 TURN, UNHURRIED = 0.02, 0.1
@@ -84,6 +85,7 @@ class ExchangeThread:
         self._write_last_steps, self._finished = write_last_steps, finished
         self._evidence_messages, self._patience = EvidenceMessages(), FAREWELL
         self._queue: deque[Handover] = deque()
+        self._validations: deque[Validation] = deque(maxlen=LONGEST_QUEUE)
         self._outbox: deque[RankStep] = deque(maxlen=LONGEST_OUTBOX)
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
         self._posted = self._looked = self._asked = 0.0
@@ -105,6 +107,10 @@ class ExchangeThread:
         self._queue.append(handover)
         if len(self._queue) == HURRY:
             self._wake.set()
+
+    def submit_validation(self, validation: Validation) -> None:
+        """Called on the training thread."""
+        self._validations.append(validation)
 
     def leave(self, patience: float = FAREWELL) -> None:
         """Lets the thread say goodbye, without waiting for it."""
@@ -174,6 +180,11 @@ class ExchangeThread:
                     self._send_directions(handover, signal)
             finally:
                 handover.discard()
+        self._open_validations()
+
+    def _open_validations(self) -> None:
+        while self._validations and self._validations[0].ready():
+            self._messages.append(self._validations.popleft().message())
 
     def _testify(self, handover: Handover) -> tuple[RankStep, list[Message]]:
         """Evidence that cannot be read must not cost the step's own numbers."""
@@ -236,7 +247,7 @@ class ExchangeThread:
         deadline = time.monotonic() + self._patience
         self._open_handovers()
         # The last steps may still be on their way from a GPU.
-        while self._queue and time.monotonic() < deadline:
+        while (self._queue or self._validations) and time.monotonic() < deadline:
             time.sleep(TURN / 4)
             self._open_handovers()
         self._register()

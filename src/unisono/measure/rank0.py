@@ -15,11 +15,13 @@ from unisono.exchange.gloo_channel import Payloads
 from unisono.exchange.store import REGISTRATION_PATIENCE, RankMessage
 from unisono.exchange.thread import TURN, UNASKED, ExchangeThread
 from unisono.listen.messages import AllRanksStep
+from unisono.listen.validation import VALIDATION
 from unisono.measure.adapt_schedule import ScheduleAdapter
 from unisono.measure.evidence_records import EvidenceRecords
 from unisono.measure.liveness import Liveness
 from unisono.measure.step_assembler import StepAssembler
 from unisono.measure.step_record import Memory, measure
+from unisono.measure.validations import Validations
 from unisono.records import NoteRecord, Record
 from unisono.records.record_size_limit import shortened
 from unisono.sketch.wire_format import WireFormat
@@ -63,6 +65,7 @@ class Rank0:
         """Lists that did not fit into the run file."""
 
         self._assembly = EvidenceRecords(self._world, attempt)
+        self._validations = Validations(ranks, attempt)
         self._liveness = Liveness()
         self._schedule_adapter = ScheduleAdapter(self._note)
         self._started = time.monotonic()
@@ -84,11 +87,17 @@ class Rank0:
             self._schedule_adapter.look_closer(exchange)
 
     def _write_down(self, exchange: ExchangeThread, everything: bool = False) -> None:
-        """Evidence first: what a step shows may be explained by it."""
+        """Evidence first: what a step shows may be explained by it. A validation stands behind its step."""
         for record in self._assembly.complete(self.assembler.expected.difference(self.assembler.silent()), everything):
             self._write(record)
         for all_ranks in self.assembler.complete(self._plain_mean(), everything):
+            self._write_validations(all_ranks.step - 1)
             self._consider(all_ranks, exchange)
+        self._write_validations(self.last_step, everything)
+
+    def _write_validations(self, written: int, everything: bool = False) -> None:
+        for record in self._validations.complete(written, everything):
+            self._write(record)
 
     def awaits(self, step: int) -> None:
         self.assembler.await_directions(step)
@@ -168,7 +177,7 @@ class Rank0:
         for signal in rank_message.signals:
             self.assembler.add_signal(rank, signal)
         for message in rank_message.messages:
-            self._assembly.add(rank, message)
+            (self._validations if message["kind"] == VALIDATION else self._assembly).add(rank, message)
         if rank in exchange.message_store.left:
             self._liveness.left(rank)
         else:

@@ -29,6 +29,7 @@ from unisono.listen.listening_plan import ListeningPlan
 from unisono.listen.messages import RankStep
 from unisono.listen.models.wrapper import Wrapper
 from unisono.listen.step_tracker import StepTracker
+from unisono.listen.validation import Validation
 from unisono.measure.rank0 import Rank0
 from unisono.monitor import exit_hooks
 from unisono.monitor.live_diagnosis import LiveDiagnosis
@@ -54,6 +55,9 @@ class Monitor:
         self.closed = False
         self._steering = steering
         self._guard_hooks: GuardHooks | None = None
+        self._validated: int | None = None
+        """The step of the last number that `record_validation` was given."""
+
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
         self._ring: deque[RankStep] = deque(maxlen=RING)
         self._reader = GradientReader(wrapper.named_parameters(), self.world)
@@ -127,6 +131,26 @@ class Monitor:
         if self._guard_hooks is not None:
             self._guard_hooks.own.record_loss(loss)
         return loss
+
+    def record_validation(self, accuracy: Any) -> None:
+        """Takes note of how good the model is on data that it does not train on. Never synchronises, never raises.
+
+        Call it after each validation, on rank 0 or on every rank: rank 0's number counts, so reduce it first where the
+        ranks share the validation data. A second number at the same step is not kept.
+
+        :param accuracy: A number or a tensor with one; more is better, so hand over `-loss` where there is only a loss.
+        """
+        step = self._tracker.step - 1
+        if self.closed or os.getpid() != self._pid or step == self._validated or self._tracker.capturing():
+            return
+        try:
+            self._exchange.submit_validation(Validation(step, accuracy))
+            self._validated = step
+        except Exception as error:
+            self._console.complain(
+                f"`record_validation` failed ({type(error).__name__}: {error}); training is not affected. "
+                "Hand over one number, such as the accuracy"
+            )
 
     def step(self) -> None:
         """Marks the end of a step where no torch optimizer does."""
@@ -270,6 +294,9 @@ class NullMonitor:
 
     def record_loss(self, loss: Any) -> Any:
         return loss
+
+    def record_validation(self, accuracy: Any) -> None:
+        """Nothing listens."""
 
     def step(self) -> None:
         """Nothing listens."""

@@ -29,6 +29,7 @@ from unisono.records import (
     Record,
     RunRecord,
     StepRecord,
+    ValidationRecord,
     WorkerFacts,
     to_line,
 )
@@ -102,6 +103,8 @@ class RunRecorder:
             self._summary.add(record)
             self._feed.step(record)
             self._last_step = max(self._last_step, record.step)
+        elif isinstance(record, ValidationRecord):
+            self._feed.validation(record)
         self._tell_of_troubles(written)
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self._synced = time.monotonic()

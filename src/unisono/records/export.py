@@ -31,7 +31,7 @@ class Column(NamedTuple):
 def export_csv(run: Run, file: str | os.PathLike[str]) -> None:
     """Write the table as CSV, without the matrices and layer groups."""
     steps = run.timeline()
-    columns = list(_flat_columns(steps))
+    columns = [*_flat_columns(steps), _validation_column(run)]
     target = output_beside(run.path, file)
     with whole_file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as output:
         table = csv.writer(output)
@@ -49,7 +49,7 @@ def export_parquet(run: Run, file: str | os.PathLike[str]) -> None:
             "Export to Parquet requires ['pyarrow'] to be installed. Install it with: pip install \"unisono[parquet]\""
         ) from None
     steps = run.timeline()
-    columns = [*_flat_columns(steps), *map(_nested_column, NESTED)]
+    columns = [*_flat_columns(steps), _validation_column(run), *map(_nested_column, NESTED)]
     arrays = {column.name: pa.array(map(column.value, steps), _arrow_type(pa, column.hint)) for column in columns}
     with whole_file(output_beside(run.path, file)) as temporary:
         parquet.write_table(pa.table(arrays), temporary)
@@ -70,6 +70,12 @@ def _worker_column(name: str, rank: int) -> Column:
         return values[rank] if rank < len(values) else None
 
     return Column(f"{name.removesuffix('W')}{rank}", get_args(HINTS[name])[0], value)
+
+
+def _validation_column(run: Run) -> Column:
+    """In the row of the step after which it was recorded."""
+    known = {(record.attempt, record.step): record.validation for record in run.validations}
+    return Column("validation", float | None, lambda step: known.get((step.attempt, step.step)))
 
 
 def _nested_column(name: str) -> Column:

@@ -13,7 +13,16 @@ from typing import Any, TypeAlias, cast, get_args
 from unisono.records.decision import DecisionRecord
 from unisono.records.evidence import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
 from unisono.records.json_codec import Codec, Form, each
-from unisono.records.run import AttemptRecord, EndRecord, LocalStep, NoteRecord, RunRecord, StepRecord, WorkerFacts
+from unisono.records.run import (
+    AttemptRecord,
+    EndRecord,
+    LocalStep,
+    NoteRecord,
+    RunRecord,
+    StepRecord,
+    ValidationRecord,
+    WorkerFacts,
+)
 
 Record: TypeAlias = (
     RunRecord
@@ -25,6 +34,7 @@ Record: TypeAlias = (
     | StreamsRecord
     | BatchRecord
     | DecisionRecord
+    | ValidationRecord
     | NoteRecord
     | EndRecord
     | LocalStep

@@ -206,6 +206,23 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ValidationRecord:
+    """What the script said of the model's quality on data that it does not train on."""
+
+    kind: ClassVar[str] = "validation"
+    attempt: int
+    step: int
+    """The last one before it; the one before the first where nothing had been trained yet."""
+
+    time: float
+    rank: int
+    """Who said it: the first worker, if it says anything."""
+
+    validation: float
+    """More is better."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoteRecord:
     """Something unisono has to say about itself: degraded, recovered, readings lost."""
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import math
+import re
 import sys
 import time
 import weakref
@@ -162,8 +163,10 @@ def test_a_closed_monitor_takes_every_call(attach, model, optimizer, tmp_path):
     monitor.close()
     loss = torch.ones(())
     assert monitor.record_loss(loss) is loss
+    monitor.record_validation(0.5)
     monitor.step()
     assert (monitor.findings, monitor.decisions, monitor.restore()) == ([], [], None)
+    assert read_run(tmp_path / "run").validations == ()
 
 
 def test_a_model_that_is_gone_retires_its_monitor(tmp_path):
@@ -198,6 +201,35 @@ def test_nonsense_for_a_loss_is_told_and_comes_back(attach, model, optimizer, ca
         assert monitor.record_loss(nonsense) is nonsense
         train(model, optimizer)
     assert "listening failed (TypeError" in capfd.readouterr().err
+
+
+def test_a_validation_is_written_behind_its_step_and_one_a_step(attach, model, optimizer, tmp_path):
+    with attach() as monitor:
+        monitor.record_validation(0.1)
+        train(model, optimizer, 2)
+        monitor.record_validation(torch.tensor(0.5))
+        monitor.record_validation(0.9)
+        train(model, optimizer)
+        monitor.record_validation(0.6)
+    found = [(record.step, record.rank, record.validation) for record in read_run(tmp_path / "run").validations]
+    assert found == [(-1, 0, 0.1), (1, 0, 0.5), (2, 0, 0.6)]
+
+
+def test_nonsense_for_a_validation_is_told_and_the_next_one_counts(attach, model, optimizer, tmp_path, capfd):
+    with attach() as monitor:
+        train(model, optimizer)
+        monitor.record_validation(torch.zeros(3))
+        monitor.record_validation(0.5)
+    assert "`record_validation` failed (ValueError: it should be one number" in capfd.readouterr().err
+    assert [record.validation for record in read_run(tmp_path / "run").validations] == [0.5]
+
+
+def test_a_validation_reaches_the_sinks(attach, model, optimizer, tmp_path):
+    with attach(sinks=["prometheus"]) as monitor:
+        train(model, optimizer)
+        monitor.record_validation(0.625)
+    text = (tmp_path / "run" / "unisono.prom").read_text()
+    assert re.search(r"^unisono_validation{.*} 0.625$", text, re.MULTILINE)
 
 
 def test_steps_may_be_ended_by_hand(attach, model, tmp_path):
@@ -330,6 +362,7 @@ def test_turned_off_nothing_is_done(model, optimizer, monkeypatch, tmp_path, wor
         assert torch.autograd.backward is backward
         loss = torch.ones(())
         assert monitor.record_loss(loss) is loss
+        monitor.record_validation(loss)
         monitor.step()
         assert (monitor.findings, monitor.decisions, monitor.restore(), monitor.run_dir) == ([], [], None, None)
     monitor.close()

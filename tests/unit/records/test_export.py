@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from unisono.common.errors import UserError
-from unisono.records import RunRecord, StepRecord, export, to_line
+from unisono.records import RunRecord, StepRecord, ValidationRecord, export, to_line
 from unisono.records.export import export_csv, export_parquet
 from unisono.records.runfile import read_run
 
@@ -38,6 +38,14 @@ def test_csv_has_a_row_per_step_and_a_column_per_rank(run, tmp_path):
     assert [second[f"loss_{rank}"] for rank in range(3)] == ["-1.5", "inf", "0.25"]
     assert (first["finite_1"], second["finite_1"], second["nonfinite_1"]) == ("False", "", "1")
     assert (first["loss_mean"], second["loss_mean"]) == ("0.5", "")
+
+
+def test_a_validation_stands_in_the_row_of_its_step(tmp_path):
+    validations = ValidationRecord(1, 1, 1.5, 0, 0.25), ValidationRecord(2, 1, 1.5, 0, 0.5)
+    lines = [to_line(record) for record in (RunRecord(1, "r", 1.5, "", ""), *STEPS, *validations)]
+    (tmp_path / "run.jsonl").write_text("\n".join(lines))
+    export_csv(read_run(tmp_path), tmp_path / "table.csv")
+    assert [row["validation"] for row in rows_of(tmp_path / "table.csv")] == ["", "0.5"]
 
 
 def test_csv_leaves_out_what_is_not_a_number(run, tmp_path):

@@ -27,6 +27,7 @@ from unisono.diagnose.rules.un408_dispersion_spike import DispersionSpike
 from unisono.diagnose.rules.un409_dispersion_rise import DispersionRise
 from unisono.diagnose.rules.un410_walk_of_averages import WalkOfAverages
 from unisono.diagnose.rules.un411_norm_dispersion import NormDispersion
+from unisono.diagnose.rules.un412_validation_stalls import ValidationStalls
 from unisono.diagnose.rules.un501_outlier_worker import OutlierWorker
 from unisono.diagnose.rules.un502_missing_worker import MissingWorker
 from unisono.diagnose.rules.un503_slow_worker import SlowWorker
@@ -60,6 +61,7 @@ RULES: tuple[type[Rule], ...] = (
     DispersionRise,
     WalkOfAverages,
     NormDispersion,
+    ValidationStalls,
     OutlierWorker,
     MissingWorker,
     SlowWorker,

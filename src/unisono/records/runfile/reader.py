@@ -17,6 +17,7 @@ from unisono.records import (
     Record,
     RunRecord,
     StepRecord,
+    ValidationRecord,
     from_line,
 )
 from unisono.records.runfile.lines import AnyPath, lines_of, locate, unreadable
@@ -40,6 +41,7 @@ class Run:
     """Numbers of the first unreadable lines, counted from 1."""
 
     bad_count: int
+    validations: tuple[ValidationRecord, ...] = ()
 
     def timeline(self) -> tuple[StepRecord, ...]:
         """One record per step, in order of steps. An attempt takes the place of all that earlier ones did from its
@@ -106,6 +108,7 @@ def read_run(path: AnyPath) -> Run:
         ends=tuple(found["end"]),
         bad_lines=tuple(bad_lines),
         bad_count=bad_count,
+        validations=tuple(found["validation"]),
     )
 
 

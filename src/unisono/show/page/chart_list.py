@@ -18,6 +18,12 @@ TIME_LINES: tuple[Chart, ...] = (
     FindingsLane(),
     ActionsLane(),
     LineChart("loss", "Loss", f"{BAND}"),
+    LineChart(
+        "validation",
+        "Validation",
+        f"What the script recorded as validation: more is better. {EXTREMES}",
+        may_be_logarithmic=False,
+    ),
     LineChart("loss_std", "Loss dispersion", f"How far the workers' losses lie apart (standard deviation). {EXTREMES}"),
     LineChart(
         "norm",

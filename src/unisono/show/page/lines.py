@@ -13,7 +13,7 @@ from unisono.show.page.stretches import Array, Stretches
 
 MOST = 512
 
-LINES = {
+STEP_LINES = {
     "loss": ("loss_mean", "loss_W"),
     "loss_std": ("loss_std", None),
     "norm": ("grad_norm", "norm_W"),
@@ -26,6 +26,9 @@ LINES = {
     "seconds": (None, "step_W"),
 }
 """Each with the field of its line and the one that gives the band; without the latter the line's own extremes do."""
+
+VALIDATION = "validation"
+LINES = (*STEP_LINES, VALIDATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Lines:
         """
         :param broken_N: Where the value was measured, and is no finite number.
         """
-        line, place_N = list(LINES).index(name), self.stretches.places(step_N)
+        line, place_N = LINES.index(name), self.stretches.places(step_N)
         inside = value_N[:, None] if value_NW is None or not value_NW.shape[1] else value_NW
         finite = np.isfinite(inside)
         np.minimum.at(self._low_LT[line], place_N, np.where(finite, inside, np.inf).min(axis=1))
@@ -88,7 +91,7 @@ class Lines:
             self._broken_LT = _halved(self._broken_LT, 0, np.add)
 
     def line(self, name: str) -> Line:
-        line, count = list(LINES).index(name), self.stretches.count
+        line, count = LINES.index(name), self.stretches.count
         count_T, broken_T = self._count_LT[line, :count], self._broken_LT[line, :count]
         known = np.flatnonzero(count_T + broken_T)
         mean_T = self._sum_LT[line, known] / np.where(count_T[known] > 0, count_T[known], np.nan)

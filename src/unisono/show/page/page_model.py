@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from unisono.diagnose.engine import Diagnosis
-from unisono.records import AttemptRecord, DecisionRecord, EndRecord, Record, RunRecord, StepRecord
+from unisono.records import AttemptRecord, DecisionRecord, EndRecord, Record, RunRecord, StepRecord, ValidationRecord
 from unisono.records.decision_text import KEPT, DecisionCounts, actions_of
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import Checkup, conclude, further_models
@@ -61,6 +61,8 @@ class PageModel:
             self.end = record
         elif isinstance(record, DecisionRecord):
             self._see_decision(record)
+        elif isinstance(record, ValidationRecord):
+            self.timeline.see_validation(record)
         self._tell_time(getattr(record, "time", 0.0))
 
     def checkup(self) -> Checkup:

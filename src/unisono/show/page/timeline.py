@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unisono.records import StepRecord
-from unisono.show.page.lines import LINES, Line, Lines
+from unisono.records import StepRecord, ValidationRecord
+from unisono.show.page.lines import STEP_LINES, VALIDATION, Line, Lines
 from unisono.show.page.rankmaps import MAPS, RankMap, losses_beside_median, norms_beside_median
 from unisono.show.page.stretches import Array
 
@@ -28,6 +28,7 @@ class Timeline:
         self._lines = Lines()
         self._maps: dict[str, RankMap] = {}
         self._pending: list[StepRecord] = []
+        self._validations: list[ValidationRecord] = []
         self._attempt: int | None = None
         self._turned_over_at = 0
 
@@ -41,6 +42,11 @@ class Timeline:
         self.last_step = max(self.last_step, record.step)
         if len(self._pending) >= min(BLOCK, max(1, BLOCK_VALUES // max(1, self.workers))):
             self._work_in()
+
+    def see_validation(self, record: ValidationRecord) -> None:
+        """It stands behind its step in the file; what was recorded before the first step has no place."""
+        if record.attempt == self._attempt and self._turned_over_at <= record.step <= self.last_step:
+            self._validations.append(record)
 
     def line(self, name: str) -> Line:
         self._work_in()
@@ -66,8 +72,12 @@ class Timeline:
 
     def _work_in(self) -> None:
         records, self._pending = self._pending, []
-        if not records:
-            return
+        if records:
+            self._draw_steps(records)
+        if self._validations:
+            self._draw_validations()
+
+    def _draw_steps(self, records: list[StepRecord]) -> None:
         step_N = np.array([record.step for record in records])
         newest = int(step_N.max())
         self._lines.make_room(newest)
@@ -78,7 +88,7 @@ class Timeline:
             self._draw_maps(records, step_N)
 
     def _draw_lines(self, records: list[StepRecord], step_N: Array) -> None:
-        for name, (mean, each) in LINES.items():
+        for name, (mean, each) in STEP_LINES.items():
             value_NW = None if each is None else _per_worker(records, each, self.workers)
             if mean is None:
                 value_N, broken_N = _means(value_NW), np.zeros(len(records), dtype=bool)
@@ -87,6 +97,12 @@ class Timeline:
                 value_N = np.array(values, dtype=float)
                 broken_N = ~np.isfinite(value_N) & np.array([value is not None for value in values])
             self._lines.add(name, step_N, value_N, value_NW, broken_N)
+
+    def _draw_validations(self) -> None:
+        validations, self._validations = self._validations, []
+        step_N = np.array([record.step for record in validations], dtype=int)
+        value_N = np.array([record.validation for record in validations], dtype=float)
+        self._lines.add(VALIDATION, step_N, value_N, None, ~np.isfinite(value_N))
 
     def _draw_maps(self, records: list[StepRecord], step_N: Array) -> None:
         heard = [place for place, record in enumerate(records) if record.heard]

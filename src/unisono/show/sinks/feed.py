@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 
 from unisono.common.console import Console
-from unisono.records import StepRecord
+from unisono.records import StepRecord, ValidationRecord
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import count
 from unisono.show.sinks.delivery import Delivery
-from unisono.show.sinks.names import reading_of
-from unisono.show.sinks.sink import Sink, SinkRun
+from unisono.show.sinks.names import reading_of, validation_reading
+from unisono.show.sinks.sink import Sink, SinkReading, SinkRun
 
 PATIENCE = 2.0
 """Seconds at the end for what has not been delivered yet."""
@@ -32,9 +32,14 @@ class Feed:
 
     def step(self, record: StepRecord) -> None:
         if self._deliveries:
-            reading = reading_of(record)
-            for delivery in self._deliveries:
-                delivery.put(reading)
+            self._put(reading_of(record))
+
+    def validation(self, record: ValidationRecord) -> None:
+        self._put(validation_reading(record))
+
+    def _put(self, reading: SinkReading) -> None:
+        for delivery in self._deliveries:
+            delivery.put(reading)
 
     def finding(self, finding: Finding) -> None:
         for delivery in self._deliveries:

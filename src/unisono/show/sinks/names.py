@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.common.errors import UserError
-from unisono.records import StepRecord
+from unisono.records import StepRecord, ValidationRecord
 from unisono.show.sinks.sink import SinkReading
 
 METRICS = {
@@ -21,8 +21,9 @@ METRICS = {
     "kept_workers": "Workers whose gradients steering let into the update",
     "skipped_steps": "Steps without an update of the weights so far",
     "listening_cost": "Share of the training thread's time spent in unisono",
+    "validation": "What the script recorded of the model on data that it does not train on",
 }
-"""Fields of a step's record, and what they mean."""
+"""Fields of a step's record, the last one of a validation's, and what they mean."""
 
 METRICS_W = {
     "loss": "Loss of one worker",
@@ -45,9 +46,13 @@ STYLES = ("unisono", "manuals")
 
 
 def reading_of(record: StepRecord) -> SinkReading:
-    values = {name: float(value) for name in METRICS if (value := getattr(record, name)) is not None}
+    values = {name: float(value) for name in METRICS if (value := getattr(record, name, None)) is not None}
     values_W = {name: value_W for name in METRICS_W if (value_W := getattr(record, f"{name}_W"))}
     return SinkReading(record.step, record.time, values, values_W)
+
+
+def validation_reading(record: ValidationRecord) -> SinkReading:
+    return SinkReading(record.step, record.time, {"validation": record.validation})
 
 
 def slashed(part: str = "", style: str = "unisono") -> dict[str, str]:

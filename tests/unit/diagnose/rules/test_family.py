@@ -1,6 +1,7 @@
 """What every rule keeps to: its names and texts, and that no run, however odd, makes it fail."""
 
 import json
+import math
 import random
 from dataclasses import MISSING, fields
 from functools import cache
@@ -59,7 +60,7 @@ CONTRACT = {
 }
 """The public names, and the highest severity of each."""
 
-TO_COME = {"UN107", "UN108", "UN109", "UN306", "UN307", "UN308", "UN412"}
+TO_COME = {"UN107", "UN108", "UN109", "UN306", "UN307", "UN308"}
 """Promised, and not yet required to be there."""
 
 REMARKS = {"UN104", "UN401", "UN405"}
@@ -136,6 +137,7 @@ def unknown(kind, number, world, nothing=None, **values):
     """A record of which nothing is known that may be unknown."""
     usual = {"attempt": 1, "step": number, "time": float(number), "kind": kind, "topic": "model", "text": "", "id": ""}
     usual |= {"action": "", "reason": "", "rank": 0, "loader": 0, "epoch": 0, "compared": 0, "steps": 0, "heard": True}
+    usual |= {"validation": math.nan if nothing is None else nothing}
     usual |= {"lost": 0, "differing": 0, "format": 1, "run": "", "script": "", "unisono": "", "seconds": nothing}
     content = {}
     for field in fields(RECORD_TYPES[kind]):
@@ -160,7 +162,7 @@ def known_nothing(world, nothing=None, steps=40):
         yield facts(topic, same={}, **({name.replace(" ", "_"): (None,) * world for name in SHARDED}))
     for number in range(steps):
         yield unknown("step", number, world, nothing, heard=number % 3 > 0, **dict.fromkeys(AUDITED, ()))
-        for kind in ("coverage", "replicas", "streams", "batch", "decision"):
+        for kind in ("coverage", "replicas", "streams", "batch", "decision", "validation"):
             yield unknown(kind, number, world, nothing)
         yield note(NOTES[number % len(NOTES)], at=number)
     yield unknown("end", steps, world)
@@ -235,6 +237,7 @@ def odd_run(world, steps, seed):
             same = {"torch in forward": (0,) * world}
             yield unknown("streams", number, world, consumed=tuple(same), same=same)
             yield unknown("decision", number, world, action="skip", reason="a spike", id=f"1-{number}-1")
+            yield unknown("validation", number, world, validation=draw.random())
             drawn = {name: odd_value(draw, "coverage", name, world) for name in ("drawn_W", "distinct_W", "repeated_W")}
             yield unknown("coverage", number, world, dataset=320, distinct=80.0, complete=True, **drawn)
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 import invented_runs as invented
+from unisono.act.weightings.consensus import distances
 from unisono.diagnose.engine import diagnose
 from unisono.diagnose.rules.un601_worker_rejected import WorkerRejected
 from unit.diagnose.rules.build import attempt, checks, judge, step
@@ -125,6 +127,16 @@ def test_gradients_that_cancel_each_other():
     assert "cancel each other" in found.why
     assert found.evidence["opposed_share"] == 1.0
     assert causes(found)[0] == "nothing-left-in-common"
+
+
+def test_two_workers_that_cancel_each_other_are_told_of_and_neither_is_named():
+    """All their steps are skipped: each is far from the only other one."""
+    distance_W = distances(torch.tensor([[1.0, -1.2], [-1.2, 4.0]]), kept=[])
+    assert min(distance_W) == pytest.approx(1.6)
+    found = judge(WorkerRejected, *steered([(0, 1)] * 150, workers=2, distance_W=tuple(distance_W)), world=2)
+    assert "all workers were further than 1.5 from the others in 100 %" in found.why
+    assert found.ranks == ()
+    assert "nothing-left-in-common" in causes(found)
 
 
 @pytest.mark.parametrize("distance_W", [(1.7, 1.9, 1.4, 1.8), (1.9, None, None, None), ()])

@@ -10,6 +10,7 @@ import invented_runs as invented
 
 pytest.importorskip("bokeh")
 
+from unisono.records import ValidationRecord
 from unisono.show.page.page_file import render
 from unisono.show.page.page_model import read_page_model
 
@@ -129,6 +130,16 @@ def test_a_run_that_was_not_steered_says_so(tmp_path):
     html = page(tmp_path, workers=4, count=30)
     assert "unisono only listened: it changed nothing in this run" in html
     assert "chart-kept_workers" not in set(drawn(html)["items"][0]["roots"].values())
+
+
+def test_a_validation_has_its_chart_also_behind_the_last_step(tmp_path):
+    given = [ValidationRecord(1, step, 1e9 + step, 0, step / 100) for step in (-1, 9, 19, 29)]
+    records = (*invented.steps(4, 20), *given[:3], *invented.steps(4, 10, first=20), given[3])
+    html = page(tmp_path, invented.header(), invented.attempt(4), *records)
+    assert "chart-validation" in set(drawn(html)["items"][0]["roots"].values())
+    assert "The line goes from 0.09 to 0.29; all values lie between 0.09 and 0.29." in html
+    plain = page(tmp_path, workers=4, count=30)
+    assert "chart-validation" not in set(drawn(plain)["items"][0]["roots"].values())
 
 
 def test_ranks_of_a_sub_group_are_named_by_their_own_numbers(tmp_path):

@@ -6,8 +6,16 @@ from pathlib import Path
 import pytest
 
 from unisono.common.errors import UserError
-from unisono.records import StepRecord
-from unisono.show.sinks.names import METRICS, METRICS_W, dotted, prometheus_name, reading_of, slashed
+from unisono.records import StepRecord, ValidationRecord
+from unisono.show.sinks.names import (
+    METRICS,
+    METRICS_W,
+    dotted,
+    prometheus_name,
+    reading_of,
+    slashed,
+    validation_reading,
+)
 from unisono.show.sinks.sink import SinkRun
 from unisono.sinks import MLflow, TensorBoard, WandB
 from unit.show.sinks.build import record
@@ -15,13 +23,13 @@ from unit.show.sinks.build import record
 CONTRACT = (
     *("loss_mean", "loss_std", "loss_range", "grad_norm", "grad_norm_std", "grad_norm_cv"),
     *("cos_mean", "cos_min", "cos_expected", "noise_scale", "effective_workers", "kept_workers"),
-    *("skipped_steps", "listening_cost"),
+    *("skipped_steps", "listening_cost", "validation"),
 )
 
 
-def test_every_metric_is_a_field_of_a_step_and_has_its_name():
+def test_every_metric_is_a_field_of_a_record_and_has_its_name():
     assert tuple(METRICS) == CONTRACT
-    known = {field.name for field in fields(StepRecord)}
+    known = {field.name for field in (*fields(StepRecord), *fields(ValidationRecord))}
     assert known.issuperset(METRICS)
     assert known.issuperset(f"{name}_W" for name in METRICS_W)
     assert slashed()["loss_std"] == "unisono/loss_std"
@@ -60,6 +68,13 @@ def test_a_reading_holds_what_is_known():
     assert "kept_workers" not in reading.values
     assert reading_of(record(7, kept_workers=3)).values["kept_workers"] == 3.0
     assert dict(reading.values_W) == {"loss": (1.0, None), "norm": (3.0, 4.0)}
+
+
+def test_a_validation_is_a_reading_of_its_own_that_joins_the_others():
+    reading = validation_reading(ValidationRecord(1, 6, 4.0, 0, 0.75))
+    assert (reading.step, dict(reading.values)) == (6, {"validation": 0.75})
+    assert "validation" not in reading_of(record(7)).values
+    assert reading.followed_by(reading_of(record(7))).values["validation"] == 0.75
 
 
 def test_merged_readings_keep_the_newest_of_each_number():

@@ -12,7 +12,7 @@ from unisono.records.finding import SEVERITIES, Cause, Finding
 Number = float | int | str
 STATISTICAL = (
     *("UN104", "UN105", "UN401", "UN402", "UN403", "UN405", "UN406", "UN407", "UN408", "UN409", "UN410", "UN411"),
-    *("UN501", "UN503", "UN601"),
+    *("UN412", "UN501", "UN503", "UN601"),
 )
 """Findings about how numbers behave. Whatever is exactly known to be wrong may be behind them."""
 
@@ -44,8 +44,8 @@ class Rule:
     """The docstring of a rule is its title.
 
     A rule looks at records through methods named after their kinds: `on_step`, `on_facts`, `on_replicas`,
-    `on_coverage`, `on_streams`, `on_batch`, `on_decision`, `on_note`, `on_attempt`, each `(record, run_state) -> None`.
-    Workers are positions in W fields there; `run_state.ranks(workers)` gives their numbers.
+    `on_coverage`, `on_streams`, `on_batch`, `on_decision`, `on_validation`, `on_note`, `on_attempt`, each
+    `(record, run_state) -> None`. Workers are positions in W fields there, which `run_state.ranks` turns into numbers.
     """
 
     code: ClassVar[str]
