@@ -48,7 +48,8 @@ def be_rank(model: nn.Module, plan: RankPlan, held_out: Sequence[Example], recip
     """Trains, and leaves `run/` and what was drawn in the folder."""
     with process_group():
         dataset = ExampleDataset(plan.examples, recipe.length)
-        _train(model, _loader(dataset, plan, recipe), plan, recipe, folder / "run")
+        loader = loader_of(dataset, plan, dist.get_world_size(), recipe)
+        _train(model, loader, plan, recipe, folder / "run")
         said: dict[str, Any] = {
             "indices": dataset.drawn[: len(dataset.drawn) // recipe.epochs],
             "stream": _stream_state(),
@@ -62,11 +63,11 @@ def _stream_state() -> str:
     return hashlib.sha256(bytes(torch.get_rng_state().tolist())).hexdigest()
 
 
-def _loader(dataset: ExampleDataset, plan: RankPlan, recipe: Recipe) -> DataLoader[Any]:
+def loader_of(dataset: ExampleDataset, plan: RankPlan, workers: int, recipe: Recipe) -> DataLoader[Any]:
     if plan.shard:
         shuffling = torch.Generator().manual_seed(plan.sampler_seed)
         return DataLoader(Subset(dataset, plan.shard), recipe.batch, shuffle=True, generator=shuffling)
-    sampler: DistributedSampler[Any] = DistributedSampler(dataset, rank=plan.sampler_rank, seed=plan.sampler_seed)
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, workers, plan.sampler_rank, seed=plan.sampler_seed)
     return DataLoader(dataset, recipe.batch, sampler=sampler)
 
 

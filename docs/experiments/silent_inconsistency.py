@@ -1,0 +1,186 @@
+"""Writes the tables of silent-inconsistency.md from the runs beside it, and draws its picture.
+
+unisono lab paper silent-inconsistency --data DIR --minutes 120 --out docs/experiments/silent-inconsistency.json
+python docs/experiments/silent_inconsistency.py
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "evidence"))
+
+from marked import load, table, write
+
+from unisono.lab.experiments.silent_inconsistency.perturbations import PERTURBATIONS
+
+PAGE, PICTURE = HERE / "silent-inconsistency.md", HERE / "silent-inconsistency.svg"
+RUNS = load("silent-inconsistency.json", HERE)
+SEEDS = sorted({run["seed"] for run in RUNS})
+REFERENCE, HEALTHY = "synchronised", ("synchronised", "divided-by-hand")
+SETTINGS = [name for name in PERTURBATIONS if any(run["setting"] == name for run in RUNS)]
+MEASURES = {
+    "loss_std": "loss std",
+    "loss_range": "loss range",
+    "grad_norm_cv": "norm std / mean",
+    "cos_mean": "mean cosine",
+    "held_out": "held-out loss",
+}
+OF_THE_PAPER = ("loss_std", "loss_range", "grad_norm_cv", "cos_mean")
+T_95, T_CORRECTED = 2.776, 9.568
+"""Student's t with four degrees of freedom: two-sided 95 %, and the same with its 5 % divided among the 75 cells."""
+
+
+def value(run, measure):
+    return run["held_out_loss"] if measure == "held_out" else run[measure]["mean"]
+
+
+def values(setting, measure):
+    """By seed."""
+    return {run["seed"]: value(run, measure) for run in RUNS if run["setting"] == setting}
+
+
+def change(setting, measure):
+    """Mean and standard error of the difference to the reference with the same seed."""
+    own, reference = values(setting, measure), values(REFERENCE, measure)
+    differences = [own[seed] - reference[seed] for seed in SEEDS]
+    return fmean(differences), stdev(differences) / len(differences) ** 0.5
+
+
+def measures():
+    rows = []
+    for setting in SETTINGS:
+        if setting == REFERENCE:
+            cells = [f"{fmean(values(setting, one).values()):.3f}" for one in MEASURES]
+        else:
+            cells = [changed(*change(setting, one)) for one in MEASURES]
+        rows.append([f"`{setting}`", *cells])
+    return table(["setting", *MEASURES.values()], rows)
+
+
+def changed(mean, error):
+    text = f"{mean:+.3f} ± {T_95 * error:.3f}"
+    if abs(mean) > T_CORRECTED * error:
+        return f"**{text}**"
+    return f"{text} *" if abs(mean) > T_95 * error else text
+
+
+def usual(measure):
+    """From the lowest to the highest of the healthy runs."""
+    found = [value(run, measure) for run in RUNS if run["setting"] in HEALTHY]
+    return min(found), max(found)
+
+
+def outside(setting, measure):
+    low, high = usual(measure)
+    return sum(not low <= one <= high for one in values(setting, measure).values())
+
+
+def seen():
+    rows = []
+    for setting in SETTINGS:
+        if setting in HEALTHY:
+            continue
+        runs = [run for run in RUNS if run["setting"] == setting]
+        out = [f"{outside(setting, one)}/{len(runs)}" for one in OF_THE_PAPER]
+        rows.append([f"`{setting}`", *out, *said(runs)])
+    return table(["setting", *(MEASURES[one] for one in OF_THE_PAPER), "unisono", "at step", "right rank"], rows)
+
+
+def said(runs):
+    """What should be said and in how many runs it is, from which step on, and whether the right ranks are named."""
+    code, number = runs[0]["code"], len(runs)
+    right = [one for run in runs for one in run["findings"] if one["code"] == code]
+    found = sum(run["found"] for run in runs)
+    severity = f" ({Counter(one['severity'] for one in right).most_common(1)[0][0]})" if right else ""
+    since = f"{median(one['first_step'] for one in right):.0f}" if right else "-"
+    named = f"{sum(run['named'] for run in runs)}/{number}" if runs[0]["at_fault"] else "everybody's"
+    return f"{code}{severity} {found}/{number}", since, named
+
+
+def others():
+    """What else was said, and what was said of healthy runs."""
+    rows = []
+    for setting in SETTINGS:
+        runs = [run for run in RUNS if run["setting"] == setting]
+        found = Counter((one["code"], one["severity"]) for run in runs for one in run["findings"])
+        found = {key: times for key, times in found.items() if key[0] != runs[0]["code"]}
+        listed = ", ".join(
+            f"{code} ({severity}) {times}/{len(runs)}" for (code, severity), times in sorted(found.items())
+        )
+        rows.append([f"`{setting}`", listed or "nothing"])
+    return table(["setting", "said besides"], rows)
+
+
+def settings():
+    return table(["setting", "what is done"], [[f"`{name}`", PERTURBATIONS[name].what] for name in SETTINGS])
+
+
+def pairs():
+    """The two workers that agree most."""
+    rows = []
+    for setting in ("synchronised", "duplicated-shard", "near-duplicated-shard"):
+        found = [run["closest_pair"] for run in RUNS if run["setting"] == setting]
+        ranks = Counter(f"{one['ranks'][0]} and {one['ranks'][1]}" for one in found)
+        closest, following = fmean(one["cosine"] for one in found), fmean(one["next"] for one in found)
+        named = ", ".join(f"{pair} ({times})" for pair, times in ranks.most_common())
+        rows.append([f"`{setting}`", named, f"{closest:.3f}", f"{following:.3f}"])
+    return table(["setting", "closest two ranks (runs)", "their mean cosine", "of the next two"], rows)
+
+
+def made():
+    one = RUNS[0]
+    minutes = sum(run["seconds"] for run in RUNS) / 60
+    losses = [run["loss_mean"] for run in RUNS if run["setting"] == REFERENCE]
+    start, end = (fmean(loss[name] for loss in losses) for name in ("start", "end"))
+    return (
+        f"{len(RUNS)} runs: {len(SETTINGS)} settings, {len(SEEDS)} seeds; {one['workers']} workers, {one['steps']} "
+        f"steps, {one['batch']} sequences of {one['length']} tokens per worker, learning rate {one['lr']:g}, torch "
+        f"{one['torch']}, {minutes:.0f} minutes together on two cores. In `synchronised` the mean training loss falls "
+        f"from {start:.2f} (first twentieth of the steps) to {end:.2f} (last tenth)."
+    )
+
+
+PARTS = {"made": made, "settings": settings, "measures": measures, "seen": seen, "others": others, "pairs": pairs}
+
+COLOURS = {"healthy": "#767676", "shuffling": "#0072b2", "other": "#d55e00"}
+LOOKS = {
+    "svg.hashsalt": "unisono",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": "#222222",
+}
+
+
+def colour(setting):
+    kind = "healthy" if setting in HEALTHY else "shuffling" if setting.startswith("shuffling") else "other"
+    return COLOURS[kind]
+
+
+def draw():
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(LOOKS):
+        figure = Figure(figsize=(10, 1 + 0.24 * len(SETTINGS)))
+        panels = figure.subplots(1, 4, sharey=True)
+        for panel, measure in zip(panels, ("loss_std", "grad_norm_cv", "cos_mean", "held_out"), strict=True):
+            panel.axvspan(*usual(measure), color="#dddddd", linewidth=0)
+            for height, setting in enumerate(SETTINGS):
+                own = sorted(values(setting, measure).values())
+                panel.plot(own, [height] * len(own), "o", ms=4, alpha=0.7, mew=0, color=colour(setting))
+            panel.set_title(MEASURES[measure], fontsize=9)
+            panel.spines[["top", "right", "left"]].set_visible(False)
+            panel.tick_params(left=False)
+        panels[0].set_yticks(range(len(SETTINGS)), SETTINGS)
+        panels[0].invert_yaxis()
+        saved = {"format": "svg", "facecolor": "white", "metadata": {"Date": None}, "bbox_inches": "tight"}
+        figure.savefig(PICTURE, **saved)
+
+
+if __name__ == "__main__":
+    write(PAGE, PARTS)
+    draw()
