@@ -26,14 +26,31 @@ MEASURES = {
     "loss_range": "loss range",
     "grad_norm_cv": "norm std / mean",
     "cos_mean": "mean cosine",
+    "cos_start": "the same, first steps",
     "held_out": "held-out loss",
 }
 OF_THE_PAPER = ("loss_std", "loss_range", "grad_norm_cv", "cos_mean")
-T_95, T_CORRECTED = 2.776, 9.568
-"""Student's t with four degrees of freedom: two-sided 95 %, and the same with its 5 % divided among the 75 cells."""
+CELLS = (len(SETTINGS) - 1) * len(MEASURES)
+
+
+def student(confidence):
+    """Two-sided, with four degrees of freedom: by halving, from the closed form of its distribution."""
+    low, high = 0.0, 100.0
+    while high - low > 1e-9:
+        t = (low + high) / 2
+        within = t * t / 4 + 1
+        inside = 0.75 * t / within**0.5 * (1 - t * t / (12 * within))
+        low, high = (t, high) if inside < confidence else (low, t)
+    return low
+
+
+T_95, T_CORRECTED = student(0.95), student(1 - 0.05 / CELLS)
+"""For one cell of the table, and for all of them together (Bonferroni)."""
 
 
 def value(run, measure):
+    if measure == "cos_start":
+        return run["cos_mean"]["start"]
     return run["held_out_loss"] if measure == "held_out" else run[measure]["mean"]
 
 
@@ -45,6 +62,8 @@ def values(setting, measure):
 def change(setting, measure):
     """Mean and standard error of the difference to the reference with the same seed."""
     own, reference = values(setting, measure), values(REFERENCE, measure)
+    if len(SEEDS) != 5 or own.keys() != set(SEEDS) or reference.keys() != set(SEEDS):
+        raise ValueError(f"Each setting should have the same five seeds. Found {sorted(own)} of {setting}.")
     differences = [own[seed] - reference[seed] for seed in SEEDS]
     return fmean(differences), stdev(differences) / len(differences) ** 0.5
 

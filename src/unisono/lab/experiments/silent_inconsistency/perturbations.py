@@ -166,6 +166,14 @@ def _reads_the_same(ground: Ground, seen: Drawn) -> bool:
     return list(seen.indices_W[ground.victim]) == list(seen.indices_W[ground.source]) and not any(seen.altered_W)
 
 
+def _identical(ground: Ground) -> list[RankPlan]:
+    return [replace(plan, sampler_rank=0) for plan in _same_dropout(ground)]
+
+
+def _all_read_the_same(ground: Ground, seen: Drawn) -> bool:
+    return all(list(indices) == list(seen.indices_W[0]) for indices in seen.indices_W) and seen.streams == 1
+
+
 def _near_copies(ground: Ground) -> list[RankPlan]:
     """Copies with a tenth of the prompt missing stand behind the examples, and are one rank's shard."""
     plans, draw = ground.divided_by_hand(), ground.draw()
@@ -274,6 +282,9 @@ PERTURBATIONS: Mapping[str, Perturbation] = {
         "UN201",
     ),
     "duplicated-shard": Perturbation("one rank reads another's shard", _duplicated, _reads_the_same, "UN101", _pair),
+    "identical-shards": Perturbation(
+        "every rank reads rank 0's shard, with the same dropout", _identical, _all_read_the_same, "UN101"
+    ),
     "divided-by-hand": Perturbation(
         "nothing: disjoint shards as lists of indices, without a DistributedSampler",
         Ground.divided_by_hand,
