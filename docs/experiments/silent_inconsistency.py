@@ -115,7 +115,7 @@ def said(runs):
     found = sum(run["found"] for run in runs)
     severity = f" ({Counter(one['severity'] for one in right).most_common(1)[0][0]})" if right else ""
     since = f"{median(one['first_step'] for one in right):.0f}" if right else "-"
-    named = f"{sum(run['named'] for run in runs)}/{number}" if runs[0]["at_fault"] else "everybody's"
+    named = f"{sum(run['named'] for run in runs)}/{number}" if runs[0]["at_fault"] else "-"
     return f"{code}{severity} {found}/{number}", since, named
 
 

@@ -109,7 +109,7 @@ def _run(material: Material, setting: str, seed: int) -> Run:
 
         fork_ranks(ground.workers, rank_of, folder / "complaints.txt")
         said_W = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(ground.workers)]
-        seen = drawn(ground, plans, [said["indices"] for said in said_W], [said["stream"] for said in said_W])
+        seen = drawn(ground, plans, *([said[name] for said in said_W] for name in ("indices", "stale", "stream")))
         if not perturbation.fired(ground, seen):
             raise RuntimeError(f"The setting {setting} has not happened with seed {seed}: {seen}.")
         kept = outcome(ground, perturbation, seen, folder / "run")

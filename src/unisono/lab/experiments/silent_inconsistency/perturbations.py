@@ -32,6 +32,8 @@ class RankPlan:
     shard: tuple[int, ...] = ()
     """The rank's examples where they are divided by hand; without it a DistributedSampler divides them."""
 
+    sets_epoch: bool = True
+
 
 @dataclass(frozen=True)
 class Ground:
@@ -81,6 +83,9 @@ class Drawn:
     indices_W: Sequence[Sequence[int]]
     """Of the first epoch, in order."""
 
+    stale_W: Sequence[bool]
+    """Whether all epochs had the order of the first."""
+
     stream_W: Sequence[str]
     """The state of the random stream in the end."""
 
@@ -98,7 +103,13 @@ class Drawn:
         return len(set(self.stream_W))
 
 
-def drawn(ground: Ground, plans: Sequence[RankPlan], indices_W: Sequence[Sequence[int]], stream_W: list[str]) -> Drawn:
+def drawn(
+    ground: Ground,
+    plans: Sequence[RankPlan],
+    indices_W: Sequence[Sequence[int]],
+    stale_W: Sequence[bool],
+    stream_W: Sequence[str],
+) -> Drawn:
     repeated_W, altered_W, tokens_W = [], [], []
     for rank, indices in enumerate(indices_W):
         elsewhere = {index for other, theirs in enumerate(indices_W) if other != rank for index in theirs}
@@ -107,7 +118,7 @@ def drawn(ground: Ground, plans: Sequence[RankPlan], indices_W: Sequence[Sequenc
         repeated_W.append(sum(index in elsewhere for index in indices) / len(indices))
         altered_W.append(sum(one != other for one, other in zip(taken, meant, strict=True)) / len(taken))
         tokens_W.append(sum(one.counted for one in taken) / len(taken))
-    return Drawn(indices_W, stream_W, repeated_W, altered_W, tokens_W)
+    return Drawn(indices_W, stale_W, stream_W, repeated_W, altered_W, tokens_W)
 
 
 @dataclass(frozen=True)
@@ -123,7 +134,8 @@ class Perturbation:
 
 
 def _is_healthy(ground: Ground, seen: Drawn) -> bool:
-    return not any(seen.repeated_W) and not any(seen.altered_W) and seen.streams == ground.workers
+    wrong = (*seen.repeated_W, *seen.altered_W, *seen.stale_W)
+    return not any(wrong) and seen.streams == ground.workers
 
 
 def _desynchronised(ranks: int, seeds_too: bool) -> Perturbation:
@@ -275,6 +287,12 @@ PERTURBATIONS: Mapping[str, Perturbation] = {
     "shuffling-and-seeds-1": _desynchronised(1, seeds_too=True),
     "shuffling-and-seeds-4": _desynchronised(4, seeds_too=True),
     "shuffling-and-seeds-8": _desynchronised(8, seeds_too=True),
+    "epoch-not-set": Perturbation(
+        "`set_epoch` is called nowhere: every epoch has the same order",
+        lambda ground: [replace(plan, sets_epoch=False) for plan in ground.healthy()],
+        lambda ground, seen: all(seen.stale_W) and not any(seen.repeated_W),
+        "UN103",
+    ),
     "dropout-identical": Perturbation(
         "the same dropout seed on every rank",
         _same_dropout,

@@ -50,13 +50,16 @@ def be_rank(model: nn.Module, plan: RankPlan, held_out: Sequence[Example], recip
         dataset = ExampleDataset(plan.examples, recipe.length)
         loader = loader_of(dataset, plan, dist.get_world_size(), recipe)
         _train(model, loader, plan, recipe, folder / "run")
-        said: dict[str, Any] = {
-            "indices": dataset.drawn[: len(dataset.drawn) // recipe.epochs],
-            "stream": _stream_state(),
-        }
+        said = {**order_of(dataset, recipe.epochs), "stream": _stream_state()}
         if dist.get_rank() == 0:
             said["held_out"] = held_out_loss(model, held_out, recipe)
         (folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(said), encoding="utf-8")
+
+
+def order_of(dataset: ExampleDataset, epochs: int) -> dict[str, Any]:
+    """Of the first epoch, and whether it is that of all."""
+    first = dataset.drawn[: len(dataset.drawn) // epochs]
+    return {"indices": first, "stale": first * epochs == dataset.drawn}
 
 
 def _stream_state() -> str:
@@ -71,14 +74,18 @@ def loader_of(dataset: ExampleDataset, plan: RankPlan, workers: int, recipe: Rec
     return DataLoader(dataset, recipe.batch, sampler=sampler)
 
 
+def begin_epoch(loader: DataLoader[Any], plan: RankPlan, epoch: int) -> None:
+    if isinstance(loader.sampler, DistributedSampler) and plan.sets_epoch:
+        loader.sampler.set_epoch(epoch)
+
+
 def _train(model: nn.Module, loader: DataLoader[Any], plan: RankPlan, recipe: Recipe, run_dir: Path) -> None:
     wrapped = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), recipe.lr)
     torch.manual_seed(plan.dropout_seed)
     with unisono.attach(wrapped, optimizer, run_dir=run_dir):
         for epoch in range(recipe.epochs):
-            if isinstance(loader.sampler, DistributedSampler):
-                loader.sampler.set_epoch(epoch)
+            begin_epoch(loader, plan, epoch)
             for batch in loader:
                 optimizer.zero_grad()
                 wrapped(**batch).loss.backward()

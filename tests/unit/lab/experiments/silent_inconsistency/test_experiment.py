@@ -85,7 +85,7 @@ def test_a_setting_that_did_not_happen_ends_it(monkeypatch, tmp_path):
 
     def report(workers, be_rank, complaints):
         for rank in range(workers):
-            said = {"indices": list(range(rank, 512, 4)), "stream": str(rank), "held_out": 1.0}
+            said = {"indices": list(range(rank, 512, 4)), "stale": False, "stream": str(rank), "held_out": 1.0}
             (complaints.parent / f"rank-{rank}.json").write_text(json.dumps(said))
 
     monkeypatch.setattr(experiment, "fork_ranks", report)

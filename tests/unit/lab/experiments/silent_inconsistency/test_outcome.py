@@ -12,7 +12,7 @@ from unisono.records import StepRecord
 from unisono.records.finding import Finding
 
 GROUND = Ground(0, 2, 8, (), lambda examples: [])
-SEEN = Drawn([[0], [1]], ["a", "b"], [0.0, 0.5], [0.0, 0.0], [8.0, 8.0])
+SEEN = Drawn([[0], [1]], [False, False], ["a", "b"], [0.0, 0.5], [0.0, 0.0], [8.0, 8.0])
 
 
 def step(number, **values):

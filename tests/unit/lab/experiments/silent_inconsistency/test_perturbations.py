@@ -18,10 +18,10 @@ from unisono.lab.experiments.silent_inconsistency.perturbations import (
     Ground,
     drawn,
 )
-from unisono.lab.experiments.silent_inconsistency.training import Recipe, loader_of
+from unisono.lab.experiments.silent_inconsistency.training import Recipe, begin_epoch, loader_of, order_of
 
 HEALTHY = ("synchronised", "divided-by-hand")
-RECIPE = Recipe(batch=4, length=40, epochs=1, lr=0.1)
+RECIPE = Recipe(batch=4, length=40, epochs=2, lr=0.1)
 
 
 def longest_first(examples):
@@ -34,16 +34,19 @@ def ground():
 
 
 def drawn_by(plans, ground):
-    """What ranks with these plans draw in an epoch, without training."""
-    indices_W, stream_W = [], []
+    """What ranks with these plans draw, without training."""
+    orders_W, stream_W = [], []
     for plan in plans:
         dataset = ExampleDataset(plan.examples, ground.length)
-        for _ in loader_of(dataset, plan, len(plans), RECIPE):
-            pass
-        indices_W.append(dataset.drawn)
+        loader = loader_of(dataset, plan, len(plans), RECIPE)
+        for epoch in range(RECIPE.epochs):
+            begin_epoch(loader, plan, epoch)
+            for _ in loader:
+                pass
+        orders_W.append(order_of(dataset, RECIPE.epochs))
         state = torch.Generator().manual_seed(plan.dropout_seed).get_state()
         stream_W.append(hashlib.sha256(bytes(state.tolist())).hexdigest())
-    return drawn(ground, plans, indices_W, stream_W)
+    return drawn(ground, plans, *([order[name] for order in orders_W] for name in ("indices", "stale")), stream_W)
 
 
 @pytest.fixture(scope="module")
