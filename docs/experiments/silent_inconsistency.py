@@ -179,18 +179,22 @@ def colour(setting):
     return COLOURS[kind]
 
 
+PANELS = {"loss_std": (0.8, 1.4), "grad_norm_cv": (0.8, 1.4), "cos_mean": (0.5, 2.0), "held_out": (0.99, 1.05)}
+"""From which to which multiple of the reference is drawn; what lies beyond stands at the edge, with a number."""
+
+
 def draw():
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(LOOKS):
         figure = Figure(figsize=(10, 1 + 0.24 * len(SETTINGS)))
-        panels = figure.subplots(1, 4, sharey=True)
-        for panel, measure in zip(panels, ("loss_std", "grad_norm_cv", "cos_mean", "held_out"), strict=True):
-            panel.axvspan(*usual(measure), color="#dddddd", linewidth=0)
+        panels = figure.subplots(1, len(PANELS), sharey=True)
+        for panel, (measure, limits) in zip(panels, PANELS.items(), strict=True):
+            panel.axvline(1, color="#dddddd", zorder=0)
             for height, setting in enumerate(SETTINGS):
-                own = sorted(values(setting, measure).values())
-                panel.plot(own, [height] * len(own), "o", ms=4, alpha=0.7, mew=0, color=colour(setting))
+                draw_row(panel, height, setting, measure, limits)
+            panel.set_xlim(*limits)
             panel.set_title(MEASURES[measure], fontsize=9)
             panel.spines[["top", "right", "left"]].set_visible(False)
             panel.tick_params(left=False)
@@ -198,6 +202,27 @@ def draw():
         panels[0].invert_yaxis()
         saved = {"format": "svg", "facecolor": "white", "metadata": {"Date": None}, "bbox_inches": "tight"}
         figure.savefig(PICTURE, **saved)
+
+
+def draw_row(panel, height, setting, measure, limits):
+    own, reference = values(setting, measure), values(REFERENCE, measure)
+    ratios = [own[seed] / reference[seed] for seed in SEEDS]
+    low, high = limits
+    if low <= min(ratios) and max(ratios) <= high:
+        panel.plot(ratios, [height] * len(ratios), "o", ms=4, alpha=0.7, mew=0, color=colour(setting), clip_on=False)
+        return
+    below = fmean(ratios) < 1
+    panel.plot(low if below else high, height, "<" if below else ">", color=colour(setting), clip_on=False, ms=5)
+    place, side = (low, "left") if below else (high, "right")
+    panel.annotate(
+        f"x {fmean(ratios):.2g}",
+        (place, height),
+        (8 if below else -8, 0),
+        textcoords="offset points",
+        ha=side,
+        va="center",
+        fontsize=8,
+    )
 
 
 if __name__ == "__main__":
