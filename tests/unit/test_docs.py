@@ -11,8 +11,9 @@ import pytest
 import unisono
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/experiments/*.md")])
 EVIDENCE = ROOT / "docs" / "evidence"
+EXPERIMENTS = ROOT / "docs" / "experiments"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -70,6 +71,15 @@ def test_rendered_figures_are_those_of_the_evidence(name, monkeypatch):
     page = (ROOT / "docs" / f"{name}.md").read_text()
     parts = runpy.run_path(str(EVIDENCE / f"{name}.py"))["PARTS"]
     assert importlib.import_module("marked").rendered(page, parts) == page, f"run docs/evidence/{name}.py"
+
+
+@pytest.mark.parametrize("name", ["silent-inconsistency"])
+def test_tables_of_experiments_are_those_of_their_runs(name, monkeypatch):
+    monkeypatch.syspath_prepend(EVIDENCE)
+    page = (EXPERIMENTS / f"{name}.md").read_text()
+    script = f"{name.replace('-', '_')}.py"
+    parts = runpy.run_path(str(EXPERIMENTS / script))["PARTS"]
+    assert importlib.import_module("marked").rendered(page, parts) == page, f"run docs/experiments/{script}"
 
 
 def test_the_speed_of_the_report_is_that_of_the_evidence():

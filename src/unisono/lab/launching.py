@@ -1,12 +1,16 @@
-"""Starts the lab's scripts as real processes on this machine, and shows how far they are. Without torch."""
+"""Starts the lab's scripts and functions as real processes on this machine. Without torch."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unisono.common.errors import UserError
@@ -33,12 +37,12 @@ def _run(command: Sequence[str], title: str, complaints: int) -> int:
         command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment, encoding="utf-8"
     ) as process:
         for line in process.stdout or ():
-            _progress(f"{title} {line.strip()}")
-    _progress("")
+            progress(f"{title} {line.strip()}")
+    progress("")
     return process.returncode
 
 
-def _progress(text: str) -> None:
+def progress(text: str) -> None:
     """One line that is drawn anew on a terminal, and a line per sign of life elsewhere."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
@@ -50,3 +54,58 @@ def _progress(text: str) -> None:
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
+
+
+def fork_ranks(workers: int, be_rank: Callable[[int], None], complaints: Path) -> None:
+    """Runs a function as the ranks of a job, forked from this process: what it has imported and loaded is there.
+
+    This process must not have started threads that compute.
+
+    :param complaints: Takes what the ranks print.
+    """
+    port = _free_port()
+    ranks = {_forked(rank, workers, port, be_rank, complaints): rank for rank in range(workers)}
+    left = dict(ranks)
+    try:
+        while left:
+            process, status = os.wait()
+            if left.pop(process, None) is not None and status:
+                said = complaints.read_text(encoding="utf-8", errors="replace")
+                raise UserError(f"Rank {ranks[process]} of the training failed: {_last_line(said)}")
+    finally:
+        for process in left:
+            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process, 0)
+
+
+def _forked(rank: int, workers: int, port: int, be_rank: Callable[[int], None], complaints: Path) -> int:
+    """The process's id; in the child this never returns."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if process := os.fork():
+        return process
+    code = 1
+    try:
+        file = os.open(complaints, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        sys.stdout = sys.stderr = os.fdopen(file, "w", buffering=1, encoding="utf-8", errors="replace")
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers}
+        os.environ |= {name: str(number) for name, number in numbers.items()}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        be_rank(rank)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port

@@ -1,12 +1,14 @@
 """How the lab starts its scripts, and what it shows and says meanwhile."""
 
+import os
 import sys
+import time
 
 import pytest
 from benchmarks.detection import real_runs
 
 from unisono.common.errors import UserError
-from unisono.lab.launching import follow, torchrun
+from unisono.lab.launching import follow, fork_ranks, torchrun
 
 
 def python(code):
@@ -33,6 +35,31 @@ def test_each_rank_has_one_thread(monkeypatch, tmp_path):
     file = tmp_path / "threads"
     follow(python(f"import os; open({str(file)!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"), "honest")
     assert file.read_text() == "1"
+
+
+def test_forked_ranks_know_who_they_are(tmp_path):
+    def be_rank(rank):
+        names = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS")
+        (tmp_path / str(rank)).write_text(" ".join(os.environ[name] for name in names))
+
+    fork_ranks(3, be_rank, tmp_path / "complaints")
+    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["0 3 1", "1 3 1", "2 3 1"]
+    assert "RANK" not in os.environ
+
+
+def test_a_forked_rank_that_fails_ends_the_others(tmp_path):
+    def be_rank(rank):
+        if rank == 1:
+            raise ValueError("out of luck")
+        time.sleep(60)
+        (tmp_path / "survived").touch()
+
+    begun = time.monotonic()
+    with pytest.raises(UserError, match="Rank 1 of the training failed: ValueError: out of luck"):
+        fork_ranks(2, be_rank, tmp_path / "complaints")
+    assert time.monotonic() - begun < 30
+    with pytest.raises(ChildProcessError):
+        os.wait()
 
 
 @pytest.fixture

@@ -21,9 +21,10 @@ class DuplicatedData(Rule):
     pattern = "Abnormally High; Near-Zero Constant; Data Duplication"
     source = "direction consistency manual, section 3; loss dispersion manual, section 4; huggingface/datasets#5360"
     meaning = (
-        "The workers named have read the same samples at the same steps, so their gradients are copies of each other "
-        "and together they are worth one worker. It is found by comparing the dataset indices and the contents of the "
-        "workers' batches, not by a high cosine: gradients of different data can agree closely early in training."
+        "The workers named have read the same samples at the same steps, so their gradients are copies of each other, "
+        "but for dropout, and together they are worth one worker. It is found by comparing the dataset indices and the "
+        "contents of the workers' batches, not by a high cosine: gradients of different data can agree closely early "
+        "in training."
     )
     needs = "two batches per worker from a DataLoader, or tensors as inputs of the wrapped model"
     causes = {

@@ -22,7 +22,8 @@ class StaleShuffle(Rule):
     correction = (
         "The manuals expect spikes of the loss dispersion, or a drop of the cosine, when set_epoch is forgotten. "
         "Forgetting it on all workers leaves the dispersion of losses, norms and directions unchanged: only the order "
-        "of the samples shows it. Forgetting it on some workers is another fault: overlapping shards (UN102)."
+        "of the samples shows it, as measured with eight workers (docs/experiments/silent-inconsistency.md). "
+        "Forgetting it on some workers is another fault: overlapping shards (UN102)."
     )
     needs = "the start of a second epoch of a shuffling sampler"
     causes = {

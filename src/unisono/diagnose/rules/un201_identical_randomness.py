@@ -29,7 +29,8 @@ class IdenticalRandomness(Rule):
     correction = (
         "The manuals advise to align all seeds. That is right for the sampler's seed and for the initial weights, and "
         "wrong for dropout and augmentation: those must differ between workers. Healthy training has different dropout "
-        "on every worker, and its losses and gradients differ a little more for it."
+        "on every worker; measured with eight of them (docs/experiments/silent-inconsistency.md), losses and gradients "
+        "do not differ more for it by as much as five pairs of runs could tell."
     )
     needs = "two looks at random streams that the model or the loader draws from"
     causes = {

@@ -46,4 +46,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         data="CIFAR-100: the official train.bin and test.bin, or mosaics train_*.webp and test_*.webp",
         module="unisono.lab.experiments.gaf.experiment",
     ),
+    "silent-inconsistency": Experiment(
+        what="Silent Inconsistency (arXiv 2602.14462): which faults three measures over workers show",
+        data="alpaca/alpaca_subset.jsonl and the model stories260K/",
+        module="unisono.lab.experiments.silent_inconsistency.experiment",
+    ),
 }
