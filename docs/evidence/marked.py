@@ -1,4 +1,4 @@
-"""Text made from the evidence beside this file, put between the marks of a page."""
+"""Text made from evidence, put between the marks of a page."""
 
 import json
 import re
@@ -7,8 +7,13 @@ from pathlib import Path
 EVIDENCE = Path(__file__).parent
 
 
-def load(name):
-    return json.loads((EVIDENCE / name).read_text())
+def load(name, folder=EVIDENCE):
+    return json.loads((folder / name).read_text())
+
+
+def table(head, rows):
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def rendered(page, parts):

@@ -5,14 +5,9 @@ python docs/evidence/steering.py
 
 from pathlib import Path
 
-from marked import load, write
+from marked import load, table, write
 
 PAGE = Path(__file__).parents[1] / "steering.md"
-
-
-def table(head, rows):
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 VARIANTS = {

@@ -43,4 +43,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         data="CIFAR-100: the official train.bin and test.bin, or mosaics train_*.webp and test_*.webp",
         module="unisono.lab.experiments.gaf.experiment",
     ),
+    "critical-batch": Experiment(
+        what="the batch size at which training stops benefiting, against the noise scale",
+        data="text/tinyshakespeare.txt",
+        module="unisono.lab.experiments.critical_batch.experiment",
+    ),
 }
