@@ -73,13 +73,50 @@ def test_rendered_figures_are_those_of_the_evidence(name, monkeypatch):
     assert importlib.import_module("marked").rendered(page, parts) == page, f"run docs/evidence/{name}.py"
 
 
-@pytest.mark.parametrize("name", ["silent-inconsistency"])
+@pytest.mark.parametrize("name", ["critical-batch", "gaf", "silent-inconsistency"])
 def test_tables_of_experiments_are_those_of_their_runs(name, monkeypatch):
     monkeypatch.syspath_prepend(EVIDENCE)
     page = (EXPERIMENTS / f"{name}.md").read_text()
     script = f"{name.replace('-', '_')}.py"
     parts = runpy.run_path(str(EXPERIMENTS / script))["PARTS"]
     assert importlib.import_module("marked").rendered(page, parts) == page, f"run docs/experiments/{script}"
+
+
+@pytest.fixture
+def critical_batch(tmp_path, monkeypatch):
+    """The script and its runs in a folder of their own, to be spoilt."""
+    monkeypatch.syspath_prepend(EVIDENCE)
+    for name in ("critical_batch.py", "critical-batch.json"):
+        (tmp_path / name).write_bytes((EXPERIMENTS / name).read_bytes())
+    return tmp_path
+
+
+def test_the_picture_of_the_batch_sizes_is_that_of_the_runs(critical_batch):
+    made = runpy.run_path(str(critical_batch / "critical_batch.py"))
+    assert made["picture"]() == (EXPERIMENTS / "critical-batch.svg").read_text()
+
+
+def test_results_of_batch_sizes_stand_only_where_the_runs_put_them(critical_batch):
+    made = runpy.run_path(str(critical_batch / "critical_batch.py"))
+    page = (EXPERIMENTS / "critical-batch.md").read_text()
+    written = re.sub(r"<!-- (\w+) -->.*?<!-- /\1 -->", "", page, flags=re.DOTALL)
+    results = [made["CRITICAL"].value, made["CRITICAL"].fewest_steps, *made["STEPS"].values()]
+    results += [value(run) for run in made["LISTENED"] for value in (made["start"], made["end"], made["over_training"])]
+    assert [number for number in map(made["number"], results) if number in written] == []
+
+
+@pytest.mark.parametrize(("kind", "field"), [("averaged", "steps"), ("filtered", "skipped"), ("listened", "scaling")])
+def test_other_runs_give_another_page_of_batch_sizes(critical_batch, kind, field):
+    """Whatever is told comes from the runs."""
+    before = runpy.run_path(str(critical_batch / "critical_batch.py"))
+    path = critical_batch / "critical-batch.json"
+    runs = json.loads(path.read_text())
+    for run in runs:
+        if run["kind"] == kind and run["seed"] != 0:
+            run[field] = {"value": 7.0, "low": 6.0, "high": 8.0} if field == "scaling" else 2 * run[field] + 1
+    path.write_text(json.dumps(runs))
+    after = runpy.run_path(str(critical_batch / "critical_batch.py"))
+    assert before["answer"]() != after["answer"]()
 
 
 def test_the_speed_of_the_report_is_that_of_the_evidence():

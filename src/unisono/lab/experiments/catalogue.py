@@ -51,4 +51,9 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         data="alpaca/alpaca_subset.jsonl and the model stories260K/",
         module="unisono.lab.experiments.silent_inconsistency.experiment",
     ),
+    "critical-batch": Experiment(
+        what="the batch size at which training stops benefiting, against the noise scale",
+        data="text/tinyshakespeare.txt",
+        module="unisono.lab.experiments.critical_batch.experiment",
+    ),
 }
