@@ -129,7 +129,7 @@ def _material(order: Order, size: Size) -> Material:
     _need_packages()
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    if order.data is None or order.small:
+    if order.data is None:
         examples = generated_examples(size.examples + size.held_out, VOCABULARY, size.recipe.length)
         torch.manual_seed(0)
         model = LlamaForCausalLM(

@@ -21,7 +21,7 @@ class Letters:
 
 
 def order(tmp_path, minutes=1.0, **options):
-    given = {"data": None, "out": tmp_path / "results.json", "small": True, "command": "unisono lab paper"} | options
+    given = {"data": None, "out": tmp_path / "results.json", "command": "unisono lab paper"} | options
     return Order(minutes=minutes, **given)
 
 
