@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from unisono.lab.experiments.gaf.images import ImageData, cifar100, generated
 from unisono.lab.experiments.gaf.plan import IDENTITY, RunPlan, RunTable, full_table, small_table
 from unisono.lab.experiments.gaf.training import FilteredTraining
 from unisono.lab.experiments.results import Results, Run
+from unisono.lab.launching import progress
 
 SIDE_BY_SIDE = {"cuda": 12, "cpu": 1}
 SAVED_EVERY = 120.0
@@ -34,6 +34,7 @@ def run(order: Order) -> str:
     table = small_table(data.classes) if order.small else full_table()
     session = _Session(table, results, data, device, order, width=8 if order.small else 64)
     session.train_until(time.monotonic() + 60 * order.minutes)
+    progress("")
     return table.progress(results)
 
 
@@ -80,7 +81,7 @@ class _Session:
 
     def _after_epoch(self, plan: RunPlan, going: _Going, end: float) -> None:
         now, training = time.monotonic(), going.training
-        _progress(f"{plan.name}: epoch {training.epoch} of {plan.epochs}, test {training.history['test'][-1]:.1%}")
+        progress(f"{plan.name}: epoch {training.epoch} of {plan.epochs}, test {training.history['test'][-1]:.1%}")
         if training.epoch == plan.epochs:
             self._results.add(self._row(training))
             self._checkpoint(plan).unlink(missing_ok=True)
@@ -120,8 +121,3 @@ def thinned(values: list[Any]) -> list[Any]:
     if len(values) <= CURVE:
         return values
     return [values[round(place * (len(values) - 1) / (CURVE - 1))] for place in range(CURVE)]
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
