@@ -7,17 +7,12 @@ Start-up, restarts and signals as a launcher does them are tested with torchrun.
 import os
 import runpy
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import torch._dynamo  # noqa: F401 (optimizers import it with their first step: once here, not in each rank)
 
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+from unisono.lab.launching import free_port
 
 
 def become_rank(rank, workers, port, script, arguments):

@@ -119,7 +119,7 @@ def findings(forked, tmp_path):
         else:
             directory, codes, outcome = forked(folder)
             run = directory / folder / name
-            assert set(codes[f"{folder}/{name}"]) == {0}, outcome
+            assert set(codes[f"{folder}/{name}"]) == {0}, str(outcome)
         told = examine(run).as_dict()
         assert told["workers"] == GROUPS.get(name, workers)
         assert told["steps"] >= 40, "too short to show anything"

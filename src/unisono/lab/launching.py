@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -14,6 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unisono.common.errors import UserError
+
+LOWEST_PORT, FIRST_OUTGOING_PORT = 10_000, 32_768
+"""The second is Linux's default, `net.ipv4.ip_local_port_range`."""
 
 
 def torchrun(workers: int, script: Path, *arguments: str) -> list[str]:
@@ -63,7 +67,7 @@ def fork_ranks(workers: int, be_rank: Callable[[int], None], complaints: Path) -
 
     :param complaints: Takes what the ranks print.
     """
-    port = _free_port()
+    port = free_port()
     ranks = {_forked(rank, workers, port, be_rank, complaints): rank for rank in range(workers)}
     left = dict(ranks)
     try:
@@ -104,8 +108,10 @@ def _forked(rank: int, workers: int, port: int, be_rank: Callable[[int], None], 
         os._exit(code)
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+def free_port() -> int:
+    """Below those that outgoing connections get: one of them might take it before the ranks do."""
+    while True:
+        port = LOWEST_PORT + secrets.randbelow(FIRST_OUTGOING_PORT - LOWEST_PORT)
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return port

@@ -1,6 +1,7 @@
 """How the lab starts its scripts, and what it shows and says meanwhile."""
 
 import os
+import socket
 import sys
 import time
 
@@ -8,7 +9,8 @@ import pytest
 from benchmarks.detection import real_runs
 
 from unisono.common.errors import UserError
-from unisono.lab.launching import follow, fork_ranks, torchrun
+from unisono.lab import launching
+from unisono.lab.launching import follow, fork_ranks, free_port, torchrun
 
 
 def python(code):
@@ -89,3 +91,13 @@ def test_healthy_runs_are_those_that_were_left(started, tmp_path):
 @pytest.mark.parametrize("script", [real_runs.FAULTY_JOB, real_runs.HEALTHY_JOB])
 def test_the_scripts_are_there(script):
     assert script.is_file()
+
+
+def test_the_ranks_meet_at_a_port_that_no_outgoing_connection_gets(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        offers = iter([taken.getsockname()[1] - launching.LOWEST_PORT, 5, 6])
+        monkeypatch.setattr(launching.secrets, "randbelow", lambda below: next(offers))
+        assert free_port() in (launching.LOWEST_PORT + 5, launching.LOWEST_PORT + 6)
+    monkeypatch.undo()
+    assert all(launching.LOWEST_PORT <= free_port() < launching.FIRST_OUTGOING_PORT for _ in range(20))
