@@ -99,6 +99,8 @@ class Run:
     def run(self, steps=STEPS):
         with self.monitor:
             while self.sampler.position < steps:
+                if self.taken == BAD - 2 and self.monitor._guard_hooks is not None:
+                    wait_for_checkpoint(self.monitor._guard_hooks._executor.store)
                 self.step()
         return self.result()
 
@@ -112,6 +114,13 @@ class Run:
             "taken": self.taken,
             "decisions": told(self.monitor),
         }
+
+
+def wait_for_checkpoint(store, patience=30):
+    """Steps take a millisecond; a busy disk takes longer, and nobody can go back to what is not written yet."""
+    deadline = time.monotonic() + patience
+    while store is not None and not store.held() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def weights_print(model):
