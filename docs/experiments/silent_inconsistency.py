@@ -86,6 +86,22 @@ def changed(mean, error):
     return f"{text} *" if abs(mean) > T_95 * error else text
 
 
+def averaged():
+    """What a dashboard shows: the loss over all workers, first twentieth and last tenth of the steps."""
+    rows = []
+    for setting in SETTINGS:
+        runs = {run["seed"]: run["loss_mean"] for run in RUNS if run["setting"] == setting}
+        own, reference = (
+            {run["seed"]: run["loss_mean"]["end"] for run in RUNS if run["setting"] == name}
+            for name in (setting, REFERENCE)
+        )
+        differences = [own[seed] - reference[seed] for seed in SEEDS]
+        told = f"{fmean(differences):+.3f} ± {T_95 * stdev(differences) / len(differences) ** 0.5:.3f}"
+        start, end = (fmean(one[name] for one in runs.values()) for name in ("start", "end"))
+        rows.append([f"`{setting}`", f"{start:.3f}", f"{end:.3f}", "" if setting == REFERENCE else told])
+    return table(["setting", "averaged loss, start", "end", "end against `synchronised`"], rows)
+
+
 def usual(measure):
     """From the lowest to the highest of the healthy runs."""
     found = [value(run, measure) for run in RUNS if run["setting"] in HEALTHY]
@@ -162,7 +178,15 @@ def made():
     )
 
 
-PARTS = {"made": made, "settings": settings, "measures": measures, "seen": seen, "others": others, "pairs": pairs}
+PARTS = {
+    "made": made,
+    "settings": settings,
+    "measures": measures,
+    "averaged": averaged,
+    "seen": seen,
+    "others": others,
+    "pairs": pairs,
+}
 
 COLOURS = {"healthy": "#767676", "shuffling": "#0072b2", "other": "#d55e00"}
 LOOKS = {
