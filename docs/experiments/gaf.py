@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "evidence"))
 
+from looks import LOOKS, SAVED
 from marked import load, table, write
 
 from unisono.lab.experiments.gaf.plan import SIX, full_table
@@ -170,14 +171,6 @@ PARTS = {
 }
 
 COLOURS = {0: "#0072b2", 5: "#56b4e9", 50: "#e69f00", 80: "#d55e00", 90: "#8c3b00"}
-LOOKS = {
-    "svg.hashsalt": "unisono",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.color": "#222222",
-}
-SAVED = {"format": "svg", "facecolor": "white", "metadata": {"Date": None}, "bbox_inches": "tight"}
 PANELS = {
     "cosine": "mean cosine of micro-gradients",
     "train": "accuracy on the labels trained with",

@@ -12,6 +12,7 @@ from statistics import fmean, median, stdev
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "evidence"))
 
+from looks import LOOKS, SAVED
 from marked import load, table, write
 
 from unisono.lab.experiments.silent_inconsistency.perturbations import PERTURBATIONS
@@ -189,13 +190,6 @@ PARTS = {
 }
 
 COLOURS = {"healthy": "#767676", "shuffling": "#0072b2", "other": "#d55e00"}
-LOOKS = {
-    "svg.hashsalt": "unisono",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.color": "#222222",
-}
 
 
 def colour(setting):
@@ -224,8 +218,7 @@ def draw():
             panel.tick_params(left=False)
         panels[0].set_yticks(range(len(SETTINGS)), SETTINGS)
         panels[0].invert_yaxis()
-        saved = {"format": "svg", "facecolor": "white", "metadata": {"Date": None}, "bbox_inches": "tight"}
-        figure.savefig(PICTURE, **saved)
+        figure.savefig(PICTURE, **SAVED)
 
 
 def draw_row(panel, height, setting, measure, limits):

@@ -30,7 +30,7 @@ def invented(plan, final):
 @pytest.fixture
 def copied(tmp_path):
     (tmp_path / "experiments").mkdir()
-    for name in ("experiments/gaf.py", "experiments/gaf.md", "evidence/marked.py"):
+    for name in ("experiments/gaf.py", "experiments/gaf.md", "evidence/marked.py", "evidence/looks.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(DOCS / name, tmp_path / name)
     return tmp_path / "experiments"

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from torch import Tensor
 
 from unisono.exchange.gloo_channel import GlooChannel, Payload
+from unisono.exchange.store import RankLeft
 
 MOST_HELD = 64
 PARTING = 5.0
 """Seconds for which a connection that nobody waits for any more may come to its end: all ranks are in it, or none."""
+
+NETWORK = "Set GLOO_SOCKET_IFNAME to the network interface that joins your hosts"
 
 OpenChannel = Callable[[int, int, threading.Event], GlooChannel]
 """From era, first step, and whether it has been given up."""
@@ -87,16 +90,20 @@ class ReconnectingChannel:
             return
         self._opening = None
         if opening.channel is None:
-            self._complain(
-                f"workers could not be connected ({opening.error}); going on without gradient directions. "
-                "Set GLOO_SOCKET_IFNAME to the network interface that joins your hosts"
-            )
+            self._tell(opening.error)
             self.broken = True
             self._held.clear()
             return
         self._channel = opening.channel
         while self._held:
             self.send(self._held.popleft())
+
+    def _tell(self, error: Exception | None) -> None:
+        """Not of a rank whose job has ended. A rank that did not come says nothing about the network."""
+        if isinstance(error, RankLeft):
+            return
+        network = "" if isinstance(error, TimeoutError) else f". {NETWORK}"
+        self._complain(f"workers could not be connected ({error}); going on without gradient directions{network}")
 
 
 class _Opening(threading.Thread):

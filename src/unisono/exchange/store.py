@@ -106,6 +106,10 @@ def wait_for_registrations(store: Any, world: int, given_up: threading.Event) ->
             raise TimeoutError("not every rank has called attach")
 
 
+class RankLeft(Exception):  # noqa: N818 (nothing is wrong: its job has ended)
+    """Another rank has left before all were there."""
+
+
 def enter_together(store: Any, era: int, world: int, given_up: threading.Event) -> None:
     """Returns on all ranks or raises on all: connecting waits for everybody, and cannot be called off once begun."""
     meeting = dist.PrefixStore(f"meeting/{era}", store)
@@ -113,11 +117,16 @@ def enter_together(store: Any, era: int, world: int, given_up: threading.Event) 
         meeting.compare_set("fate", "", "connect")
     deadline = time.monotonic() + REGISTRATION_PATIENCE
     while not meeting.check(["fate"]):
-        if given_up.wait(max(0.02, pace(world))) or time.monotonic() > deadline:
-            # Whoever writes first decides: all may have arrived in this moment.
-            meeting.compare_set("fate", "", "leave")
-    if meeting.get("fate") != b"connect":
-        raise TimeoutError("a rank has left or did not come")
+        # Whoever writes first decides: all may have arrived in this moment.
+        if given_up.wait(max(0.02, pace(world))):
+            meeting.compare_set("fate", "", "left")
+        elif time.monotonic() > deadline:
+            meeting.compare_set("fate", "", "late")
+    fate = meeting.get("fate")
+    if fate == b"left":
+        raise RankLeft
+    if fate == b"late":
+        raise TimeoutError("a rank did not come")
 
 
 class MessageStore:

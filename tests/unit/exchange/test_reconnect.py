@@ -22,3 +22,24 @@ def test_a_connection_that_is_given_up_leaves_no_thread_behind():
     channel.end()
     assert "unisono-connect" not in {thread.name for thread in threading.enumerate()}
     assert channel.idle
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (message_store.RankLeft(), None),
+        (TimeoutError("a rank did not come"), "a rank did not come"),
+        (RuntimeError("no route"), "GLOO_SOCKET_IFNAME"),
+    ],
+)
+def test_only_what_can_be_mended_is_told_and_the_network_only_where_it_may_be_at_fault(error, told):
+    def connect(era, start, given_up):
+        raise error
+
+    complaints = []
+    channel = ReconnectingChannel(connect, complaints.append)
+    channel.begin(0, 0)
+    while not channel.broken:
+        channel.turn()
+    assert [told in text for text in complaints] == ([] if told is None else [True])
+    assert all(("GLOO" in text) == isinstance(error, RuntimeError) for text in complaints)

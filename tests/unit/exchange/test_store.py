@@ -6,7 +6,15 @@ import pytest
 import torch.distributed as dist
 
 from unisono.exchange import store as message_store
-from unisono.exchange.store import LONGEST, MessageStore, enter_together, group_key, pace, wait_for_registrations
+from unisono.exchange.store import (
+    LONGEST,
+    MessageStore,
+    RankLeft,
+    enter_together,
+    group_key,
+    pace,
+    wait_for_registrations,
+)
 from unisono.listen.messages import RankStep
 
 WORLD = 200
@@ -89,7 +97,7 @@ def entering(store, given_up, era=0):
         try:
             enter_together(store, era, len(given_up), given_up[rank])
             entered[rank] = True
-        except TimeoutError:
+        except RankLeft:
             entered[rank] = False
 
     threads = [threading.Thread(target=enter, args=(rank,)) for rank in range(len(given_up))]

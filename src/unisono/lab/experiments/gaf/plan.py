@@ -79,7 +79,9 @@ class RunTable:
         return replace(plan, learning_rate=best["learning_rate"])
 
     def progress(self, results: Results) -> str:
-        done = sum(run["purpose"] == "table" for run in results.runs)
+        names = [name for name in IDENTITY if name != "learning_rate"]
+        wanted = {tuple(plan.fields()[name] for name in names) for plan in self.wanted}
+        done = sum(tuple(run[name] for name in names) in wanted for run in results.runs)
         return f"{done} of {len(self.wanted)} runs of the table are in {results.path}."
 
 
