@@ -7,6 +7,7 @@ STAMP := .venv/.installed
 
 PART ?=
 MINUTES ?= 30
+JOBS ?= 1
 
 .PHONY: demo test slow soak lint types unit install format dist clean
 
@@ -17,16 +18,16 @@ test: lint types unit ## everything that is quick
 
 unit: $(STAMP)
 	@echo "== tests"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not soak and not serial"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not soak and not serial"
 	$(BIN)/python -m pytest -m "serial and not slow and not soak"
 
 slow: $(STAMP) ## the tests that start many processes
 	@echo "== slow tests"
 	$(BIN)/python -m pytest -m "slow and not soak" -n 2 --dist loadfile
 
-soak: $(STAMP) ## the same at full size, for MINUTES, going on where it was stopped: make soak PART=deaths MINUTES=30
+soak: $(STAMP) ## the same at full size, for MINUTES, going on where it was stopped: make soak PART=deaths MINUTES=30 JOBS=2
 	@echo "== soak"
-	$(BIN)/python tests/soak.py --minutes $(MINUTES) $(if $(PART),--part $(PART))
+	$(BIN)/python tests/soak.py --minutes $(MINUTES) --jobs $(JOBS) $(if $(PART),--part $(PART))
 
 lint: $(STAMP)
 	@echo "== lint"

@@ -18,8 +18,8 @@ import torch
 from benchmarks.detection.setting import Setting, healthy
 from benchmarks.detection.virtual_workers import Fleet
 
-from unisono.act.guard.options import EXPLOSION, Guard
-from unisono.act.guard.policy_conditions import WITH_LOSSES, stands_out
+from unisono.act.guard.options import EXPLOSION, NORM_SPIKE, Guard
+from unisono.act.guard.policy_conditions import WITH_LOSSES, score_of_most, stands_out
 from unisono.act.guard.step_state import Situation, Watch
 from unisono.lab.faults.injections import Injection
 from unisono.listen.messages import AllRanksStep
@@ -35,10 +35,13 @@ class Result:
     steps: int = 0
     norm_ratio: float = 0.0
     norm_ratio_with_losses: float = 0.0
-    """While the losses of most workers had risen together: then the limit is ten times as high."""
+    """While the losses of most workers had risen together: then the limit is four times as high."""
 
     loss_score: float = 0.0
     """Of losses that stood out among the workers of the same step."""
+
+    loss_score_of_most: float = 0.0
+    """While the norm was beyond the limit that holds where losses do not rise."""
 
     actions: int = 0
 
@@ -50,6 +53,8 @@ class Result:
             self.norm_ratio_with_losses = max(self.norm_ratio_with_losses, ratio)
         else:
             self.norm_ratio = max(self.norm_ratio, ratio)
+        if ratio > NORM_SPIKE:
+            self.loss_score_of_most = max(self.loss_score_of_most, score_of_most(now))
         scores = [score or 0.0 for worker, score in enumerate(now.loss_score_W) if stands_out(now, worker)]
         self.loss_score = max([self.loss_score, *scores])
 
@@ -104,11 +109,12 @@ def summary(results: Sequence[Result]) -> dict[str, float | int]:
         "settings": len({one.setting for one in results}),
         "steps": sum(one.steps for one in results),
         "norm_ratio": round(max(one.norm_ratio for one in results), 1),
-        "norm_ratio_limit": float(GUARD.norm_spike),
+        "norm_ratio_limit": NORM_SPIKE,
         "norm_ratio_with_losses": round(max(one.norm_ratio_with_losses for one in results), 1),
-        "norm_ratio_with_losses_limit": WITH_LOSSES * float(GUARD.norm_spike),
+        "norm_ratio_with_losses_limit": WITH_LOSSES * NORM_SPIKE,
         "rollback_limit": EXPLOSION,
         "loss_score": round(max(one.loss_score for one in results), 1),
+        "loss_score_of_most": round(max(one.loss_score_of_most for one in results), 1),
         "loss_score_limit": float(GUARD.loss_spike),
         "actions": sum(one.actions for one in results),
     }
@@ -135,7 +141,7 @@ def main() -> int:
             for one in results
         ]
         content = {
-            "command": "python benchmarks/guard_on_healthy.py",
+            "command": "python -m benchmarks.guard_on_healthy",
             "torch": torch.__version__,
             **found,
             "rows": rows,

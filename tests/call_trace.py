@@ -83,7 +83,7 @@ class Recorder:
     def _place(code):
         """File and line of a function of ours; nothing of others."""
         path = Path(code.co_filename)
-        if code.co_name.startswith("<") or not path.is_relative_to(SOURCE):
+        if code.co_name.startswith("<") or path.name.startswith("<") or not path.is_relative_to(SOURCE):
             return ()
         return str(path.relative_to(SOURCE)), code.co_firstlineno
 

@@ -1,6 +1,7 @@
 """Ranks of a script, forked from a process that has torch loaded: most of what a small job costs is that loading.
 
-`python forked.py WORKERS SCRIPT [ARGUMENT ...]` ends like torchrun: with 1 if a rank failed, after ending the others.
+`python forked.py WORKERS SCRIPT [ARGUMENT ...]` ends like torchrun: with 1 if a rank failed, after ending the others
+(with LEAVE_OTHERS in the environment it leaves them alone, as a shell would that had started them one by one).
 Start-up, restarts and signals as a launcher does them are tested with torchrun.
 """
 
@@ -44,7 +45,8 @@ def run(workers, script, arguments=()):
     while len(codes) < workers:
         child, status = os.wait()
         codes[ranks[child]] = os.waitstatus_to_exitcode(status)
-        if status and not any(code for rank, code in codes.items() if rank != ranks[child]):
+        first = not any(code for rank, code in codes.items() if rank != ranks[child])
+        if status and first and "LEAVE_OTHERS" not in os.environ:
             sys.stderr.write(f"rank {ranks[child]} ended first, with {codes[ranks[child]]}\n")
             for other in ranks.keys() - {child}:
                 if ranks[other] not in codes:

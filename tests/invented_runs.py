@@ -22,7 +22,8 @@ def attempt(workers, number=1, first_step=0, host="node", groups=GROUPS, ranks=N
         WorkerFacts(rank, f"{host}{rank // 8}", 100 + rank, f"cuda:{rank % 8}") for rank in ranks or range(workers)
     )
     return AttemptRecord(
-        number, 1e9 + first_step, workers, first_step, facts, groups, 1_000_000, 65_536, "2.13.0", "3.11.9", ""
+        *(number, 1e9 + first_step, workers, first_step, facts, groups, 1_000_000, 65_536, "2.13.0", "3.11.9"),
+        tells_end=True,
     )
 
 

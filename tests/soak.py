@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path("docs", "evidence", "soak")
+EACH = 8
+"""Cases in one process, where some run side by side: most of a short case is the start of its process."""
 
 
 class Parts:
@@ -82,27 +85,33 @@ def now():
     return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def outcome_of(root, case):
-    """`passed`, `skipped` or `failed`; the words of what failed are shown."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "soak", "-p", "no:cacheprovider", "--rootdir", root, case]
+def outcomes_of(root, cases, jobs):
+    """By case `passed`, `skipped` or `failed`, and seconds; the words of what failed are shown."""
+    options = ["-m", "soak", "-vv", "--durations=0", "-p", "no:cacheprovider", "--rootdir", root]
+    side_by_side = ["-n", str(jobs)] if jobs > 1 else []
+    command = [sys.executable, "-m", "pytest", *options, *side_by_side, *cases]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    lines = done.stdout.splitlines() or [""]
-    if done.returncode == 0:
-        return "passed" if " passed" in lines[-1] else "skipped"
-    print("\n".join(lines[-60:]))
-    return "failed"
+    found = {}
+    for case in cases:
+        name = re.escape(case)
+        outcome = re.search(rf"{name} (PASSED|SKIPPED)|(PASSED|SKIPPED) {name}(?!\S)", done.stdout)
+        seconds = re.findall(rf"([\d.]+)s \w+ +{name}$", done.stdout, re.MULTILINE)
+        word = (outcome[1] or outcome[2]).lower() if outcome else "failed"
+        found[case] = (word, sum(map(float, seconds)))
+    if any(word == "failed" for word, _ in found.values()):
+        print("\n".join(done.stdout.splitlines()[-60:]))
+    return found
 
 
-def run_part(root, part, cases, deadline):
+def run_part(root, part, cases, deadline, jobs):
     """Whether no case has failed; none is begun after the deadline."""
     record = Record(root, part)
-    for case in record.open_cases(cases):
-        if time.monotonic() >= deadline:
-            break
-        began = time.monotonic()
-        outcome = outcome_of(root, case)
-        record.enter(case, outcome, time.monotonic() - began)
-        print(f"{part}: {outcome} in {time.monotonic() - began:.0f} s: {case}", flush=True)
+    waiting, count = record.open_cases(cases), jobs * EACH if jobs > 1 else 1
+    while waiting and time.monotonic() < deadline:
+        batch, waiting = waiting[:count], waiting[count:]
+        for case, (outcome, seconds) in outcomes_of(root, batch, jobs).items():
+            record.enter(case, outcome, seconds)
+            print(f"{part}: {outcome} in {seconds:.0f} s: {case}", flush=True)
     outcomes = record.outcomes()
     known = [outcomes.get(case, "open") for case in cases]
     print(f"{part}: {', '.join(f'{known.count(one)} {one}' for one in sorted(set(known)))}", flush=True)
@@ -113,13 +122,16 @@ def main(arguments=None, root=ROOT):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", help="one part of them; without it, all")
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--jobs", type=int, default=1, help="cases side by side; those that measure time want 1")
     args = parser.parse_args(arguments)
     deadline = time.monotonic() + 60 * args.minutes
     cases = collected(root)
     if args.part and args.part not in cases:
         print(f"PART should be one of {', '.join(sorted(cases))}. Found `{args.part}`", file=sys.stderr)
         return 2
-    healthy = [run_part(root, part, cases[part], deadline) for part in sorted(cases) if args.part in (None, part)]
+    healthy = [
+        run_part(root, part, cases[part], deadline, args.jobs) for part in sorted(cases) if args.part in (None, part)
+    ]
     return 0 if all(healthy) else 1
 
 

@@ -4,8 +4,10 @@ Writes what was found, when, and whom it named, as detection.json and as picture
 """
 
 import argparse
+import math
 import os
 import sys
+import time
 from pathlib import Path
 
 from benchmarks.detection import results
@@ -23,6 +25,13 @@ def parser() -> Parser:
     made.add_argument("--short", action="store_true", help="a few minutes instead of hours")
     made.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="default: all cores")
     made.add_argument("--only", metavar="PART", choices=("faults", "healthy", "real"), help="faults, healthy or real")
+    made.add_argument(
+        "--minutes", type=float, default=math.inf, metavar="N", help="begin nothing after so many minutes"
+    )
+    made.add_argument("--resume", action="store_true", help="go on with what DIR/trials holds, by the same rules")
+    made.add_argument(
+        "--records", metavar="FOLDER", help="keep records of healthy virtual runs; judge those that lie there already"
+    )
     made.add_argument("--redraw", action="store_true", help="only draw what detection.json in DIR holds")
     return made
 
@@ -54,7 +63,14 @@ def measure(args: argparse.Namespace, folder: Path) -> None:
 
     options = [*["--short"] * args.short, *(["--only", args.only] if args.only else [])]
     size = SHORT if args.short else LONG
-    results.save(benchmark(" ".join([COMMAND, *options]), size, args.processes, args.only), folder)
+    kept, records = folder / "trials", None if args.records is None else Path(args.records)
+    until = time.monotonic() + 60 * args.minutes
+    if not args.resume:
+        for old in kept.glob("*.json"):
+            old.unlink()
+    results.save(
+        benchmark(" ".join([COMMAND, *options]), size, args.processes, args.only, kept, records, until), folder
+    )
 
 
 def pictures(drawn: list[str], folder: Path) -> str:

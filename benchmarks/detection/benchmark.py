@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from benchmarks.detection.detect import detect
@@ -41,14 +43,27 @@ SHORT = Size((4,), runs=1, healthy_runs=1, steps=700, real_runs=0, real_steps=20
 LONG = Size((2, 4, 8), runs=5, healthy_runs=4, steps=4200, real_runs=5, real_steps=100_000)
 
 
-def benchmark(command: str, size: Size, processes: int, only: str | None) -> Tally:
+def benchmark(
+    command: str,
+    size: Size,
+    processes: int,
+    only: str | None,
+    kept: Path,
+    records: Path | None = None,
+    until: float = math.inf,
+) -> Tally:
     """
     :param only: One part: `faults`, `healthy` or `real`.
+    :param kept: Folder of outcomes: trials of which one lies there are done.
+    :param records: Folder of the records of healthy virtual runs.
+    :param until: No trial is begun after this time, as `time.monotonic()` has it.
     """
     parts: dict[str, Callable[[], list[Outcome]]] = {
-        "faults": lambda: detect(fault_trials(size.runs, size.workers), processes),
-        "healthy": lambda: detect(healthy_trials(size.healthy_runs, size.workers, size.steps), processes),
-        "real": lambda: real_part(size.real_runs, size.real_steps, processes),
+        "faults": lambda: detect(fault_trials(size.runs, size.workers), processes, kept, until=until),
+        "healthy": lambda: detect(
+            healthy_trials(size.healthy_runs, size.workers, size.steps), processes, kept, records, until
+        ),
+        "real": lambda: real_part(size.real_runs, size.real_steps, processes, kept, until),
     }
     outcomes: list[Outcome] = []
     for name, part in parts.items():

@@ -21,6 +21,9 @@ class Told:
     readings: int
     """Since the fault began; since the start where there is none."""
 
+    steps: int
+    """The same, in steps."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -75,5 +78,9 @@ class Outcome:
         return any(set(ranks) - allowed for ranks in said)
 
 
-def told(finding: Finding, step: int, readings: int) -> Told:
-    return Told(finding.code, finding.severity, finding.causes[0].slug, finding.ranks, step, readings)
+def told(finding: Finding, step: int, readings: int, since: int = 0) -> Told:
+    """
+    :param since: First step of the fault.
+    """
+    cause = finding.causes[0].slug
+    return Told(finding.code, finding.severity, cause, finding.ranks, step, readings, step - since + 1)

@@ -31,7 +31,12 @@ SETTINGS: Any = {
     "axes.labelcolor": INK,
 }
 SAVED: Any = {"format": "svg", "facecolor": "white", "metadata": {"Date": None}, "bbox_inches": "tight"}
-KINDS = {(False, "every step"): "", (False, "default"): "default schedule", (True, "every step"): "real processes"}
+KINDS = {
+    (False, "every step"): "",
+    (False, "default, from step 200"): "default schedule, from 200",
+    (False, "default, from step 700"): "default schedule, from 700",
+    (True, "every step"): "real processes",
+}
 CELLS: Any = {"cmap": "Blues", "vmin": 0, "vmax": 1.2, "edgecolors": "white", "linewidth": 1}
 NOTHING = "-"
 TITLES = {rule.code: f"{rule.code} {rule.slug}" for rule in RULES} | {NOTHING: "nothing"}

@@ -11,8 +11,8 @@ from benchmarks.detection.setting import EVERY_STEP, OF_A_FAULT, USUAL, Setting,
 from unisono.common.schedule import DEFAULT
 from unisono.lab.faults.catalogue import STATISTICAL
 
-STARTS_AT, STARTS_LATE = 300, 700
-"""First step of a fault; with the default schedule it comes after the closely heard first 500 steps."""
+STARTS_AT, STARTS_RARELY_HEARD = 300, (200, 700)
+"""First step of a fault; with the default schedule where every 10th step is heard, and where every 20th is."""
 
 AFTER = {"gradient-x1.1": 1300, "sign-flip": 500}
 AFTER_OTHERS = 300
@@ -38,7 +38,14 @@ class Trial:
 
     @property
     def schedule(self) -> str:
-        return "every step" if self.setting.schedule == EVERY_STEP else "default"
+        if self.setting.schedule == EVERY_STEP:
+            return "every step"
+        return f"default, from step {self.starts_at}" if self.fault else "default"
+
+    @property
+    def slug(self) -> str:
+        what = "-".join((self.fault or "healthy", self.name, f"{self.setting.workers}", self.schedule, f"{self.seed}"))
+        return what.replace(",", "").replace(" ", "-")
 
     @property
     def work(self) -> int:
@@ -49,20 +56,20 @@ def fault_trials(runs: int, worker_numbers: Sequence[int]) -> Iterator[Trial]:
     for number, fault in enumerate(STATISTICAL):
         for name, setting in _settings(fault).items():
             for workers in worker_numbers:
-                yield _trial(fault, name, replace(setting, workers=workers), runs, 1000 + number)
+                yield _trial(fault, name, replace(setting, workers=workers), STARTS_AT, runs, 1000 + number)
         if fault in LATE:
-            for name, setting in _settings(fault).items():
-                yield _trial(fault, name, replace(setting, schedule=DEFAULT), runs, 2000 + number)
+            for nth, begin in enumerate(STARTS_RARELY_HEARD, 2):
+                for name, setting in _settings(fault).items():
+                    yield _trial(fault, name, replace(setting, schedule=DEFAULT), begin, runs, 1000 * nth + number)
 
 
 def _settings(fault: str) -> dict[str, Setting]:
     return OF_A_FAULT.get(fault, USUAL)
 
 
-def _trial(fault: str, name: str, setting: Setting, runs: int, seed: int) -> Trial:
-    every_step = setting.schedule == EVERY_STEP
-    begin = (STARTS_AT if every_step else STARTS_LATE) if STATISTICAL[fault].late else 0
-    steps = begin + (AFTER.get(fault, AFTER_OTHERS) if every_step else AFTER_LATE)
+def _trial(fault: str, name: str, setting: Setting, starts_at: int, runs: int, seed: int) -> Trial:
+    begin = starts_at if STATISTICAL[fault].late else 0
+    steps = begin + (AFTER.get(fault, AFTER_OTHERS) if setting.schedule == EVERY_STEP else AFTER_LATE)
     victims = random.Random(seed).choices(range(setting.workers), k=runs)
     return Trial(fault, name, replace(setting, steps=steps), tuple(victims), begin, seed)
 

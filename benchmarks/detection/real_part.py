@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from benchmarks.detection.kept import load_outcomes, save_outcomes
 from benchmarks.detection.manuals import Manuals
 from benchmarks.detection.outcome import Outcome, Told, told
 from benchmarks.detection.real_runs import healthy_steps, run_real
@@ -24,34 +29,57 @@ UNSEEN = ("bit-10", "oscillation")
 HEALTHY_WORKERS = (2, 4, 2, 4, 2)
 RUN_STEPS = 5000
 
-Job = Callable[[], list[Outcome]]
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    perform: Callable[[Path], list[Outcome]]
+    """Given a folder for its runs."""
 
 
-def real_part(seeds: int, steps: int, processes: int) -> list[Outcome]:
+def real_part(seeds: int, steps: int, processes: int, kept: Path, until: float = math.inf) -> list[Outcome]:
     """
     :param seeds: Runs of every fault.
     :param steps: Healthy steps in all.
+    :param kept: Folder of outcomes: what lies there is done.
+    :param until: No job is begun after this time, as `time.monotonic()` has it.
     """
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max(1, processes // WORKERS)) as pool:
-        jobs = [*_healthy_jobs(steps, Path(folder)), *_fault_jobs(seeds, Path(folder))]
-        return [outcome for outcomes in pool.map(lambda job: job(), jobs) for outcome in outcomes]
+    jobs = [*_healthy_jobs(steps), *_fault_jobs(seeds)]
+    with ThreadPoolExecutor(max(1, processes // WORKERS)) as pool:
+        return [
+            outcome for outcomes in pool.map(lambda job: _performed(job, kept, until), jobs) for outcome in outcomes
+        ]
 
 
-def _fault_jobs(seeds: int, folder: Path) -> Iterator[Job]:
+def _performed(job: Job, kept: Path, until: float) -> list[Outcome]:
+    path = kept / f"real-{job.name}.json"
+    if not path.exists():
+        if time.monotonic() >= until:
+            return []
+        with tempfile.TemporaryDirectory() as folder:
+            save_outcomes(job.perform(Path(folder)), path)
+    return load_outcomes(path)
+
+
+def _fault_jobs(seeds: int) -> Iterator[Job]:
     for name in FAULTS:
         if seeds and name not in UNSEEN:
-            yield lambda name=name: [  # type: ignore[misc]
-                _faulty(name, run) for run in run_real(name, WORKERS, range(seeds), folder / name)
-            ]
+            yield Job(name, partial(_faulty_runs, name, seeds))
 
 
-def _healthy_jobs(steps: int, folder: Path) -> Iterator[Job]:
+def _faulty_runs(name: str, seeds: int, folder: Path) -> list[Outcome]:
+    return [_faulty(name, run) for run in run_real(name, WORKERS, range(seeds), folder)]
+
+
+def _healthy_jobs(steps: int) -> Iterator[Job]:
     """Runs of all sizes and models, two at a time in one job."""
     for number, first in enumerate(range(0, steps, 2 * RUN_STEPS)):
         workers, here = HEALTHY_WORKERS[number % len(HEALTHY_WORKERS)], min(2 * RUN_STEPS, steps - first)
-        yield lambda workers=workers, here=here, number=number: [  # type: ignore[misc]
-            _healthy(workers, run) for run in healthy_steps(workers, here, folder / f"healthy-{number}", 2 * number)
-        ]
+        yield Job(f"healthy-{number}", partial(_healthy_runs, workers, here, 2 * number))
+
+
+def _healthy_runs(workers: int, steps: int, first: int, folder: Path) -> list[Outcome]:
+    return [_healthy(workers, run) for run in healthy_steps(workers, steps, folder, first)]
 
 
 def _faulty(name: str, run: Path) -> Outcome:
@@ -104,6 +132,6 @@ def _listen(run: Path, begin: int) -> tuple[list[Told], dict[str, tuple[int, ...
             before = readings if record.step < begin else before
         step = diagnosis.run_state.step
         fresh = [finding for finding in diagnosis.news() if finding.at_least("warning")]
-        news += [told(finding, step, readings - before) for finding in fresh]
+        news += [told(finding, step, readings - before, begin) for finding in fresh]
     final = {finding.code: finding.ranks for finding in diagnosis.findings() if finding.at_least("warning")}
     return news, final, manuals, steps

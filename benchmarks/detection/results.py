@@ -58,7 +58,16 @@ def as_text(tally: Tally) -> str:
     parts = []
     for real, schedule, title in (
         (False, "every step", "virtual workers, every step heard"),
-        (False, "default", "virtual workers, default schedule, faults after step 500"),
+        (
+            False,
+            "default, from step 200",
+            "virtual workers, default schedule, from step 200 on (every 10th step heard)",
+        ),
+        (
+            False,
+            "default, from step 700",
+            "virtual workers, default schedule, from step 700 on (every 20th step heard)",
+        ),
         (True, "every step", "real processes"),
     ):
         rows = [row for row in tally.faults if (row.real, row.schedule) == (real, schedule)]
@@ -69,7 +78,19 @@ def as_text(tally: Tally) -> str:
     return "\n\n".join(parts)
 
 
-HEAD = ("fault", "runs", "found", "readings", "9 of 10", "goal", "in goal", "right rank", "wrong rank", "right cause")
+HEAD = (
+    "fault",
+    "runs",
+    "found",
+    "steps",
+    "readings",
+    "9 of 10",
+    "goal",
+    "in goal",
+    "right rank",
+    "wrong rank",
+    "cause",
+)
 
 
 def cells(verdict: Verdict) -> list[str]:
@@ -78,6 +99,7 @@ def cells(verdict: Verdict) -> list[str]:
         verdict.fault,
         str(verdict.runs),
         str(verdict.found),
+        "-" if verdict.steps is None else f"{verdict.steps:.0f}",
         "-" if verdict.median is None else f"{verdict.median:.0f}",
         "-" if verdict.nine_of_ten is None else str(verdict.nine_of_ten),
         "" if goal is None else str(goal),
@@ -109,7 +131,7 @@ def _healthy(rows: Sequence[HealthyRow]) -> str:
     steps = sum(row.steps for row in rows if not row.real)
     if steps:
         lines += ["", "the manuals' thresholds on the same steps, alarms per million:"]
-        lines += [f"  {name:<18}{1e6 * alarms[name] / steps:>10,.0f}   {rule}" for name, rule in RULES.items()]
+        lines += [f"  {name:<20}{1e6 * alarms[name] / steps:>10,.0f}   {rule}" for name, rule in RULES.items()]
     return "\n".join(lines)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from unisono.common.schedule import WINDOW, Schedule, every
+from unisono.common.schedule import Schedule, every
 
 EVERY_STEP = every(1)
-INTERVAL_ON_BUDGET = 20
-"""Steps between readings where a schedule measures them; virtual workers have no real step time."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,7 @@ class Setting:
     """Factor for the initial weights."""
 
     schedule: Schedule = EVERY_STEP
-
-    @property
-    def window_steps(self) -> int:
-        """Steps over which directions are summed."""
-        return WINDOW if self.schedule == EVERY_STEP else WINDOW * INTERVAL_ON_BUDGET
-
-    def listens(self, step: int) -> bool:
-        begin, segment = self.schedule.segment_at(step)
-        interval = segment.interval if segment.budget is None else INTERVAL_ON_BUDGET
-        return (step - begin) % interval == 0
+    """Virtual workers have no step time: a reading costs what it is taken to cost until it is measured."""
 
     def rate_at(self, step: int) -> float:
         rate = self.rate * min(1.0, (step + 1) / (self.warm_up + 1))

@@ -28,6 +28,9 @@ class FaultRow:
     readings: list[int] = field(default_factory=list)
     """From the first faulty step to the finding, of the runs in which it was found."""
 
+    steps: list[int] = field(default_factory=list)
+    """The same, in steps."""
+
     right_ranks: int = 0
     right_causes: int = 0
     wrong_rank: int = 0
@@ -74,6 +77,7 @@ def fault_rows(outcomes: Iterable[Outcome]) -> list[FaultRow]:
         found = one.found
         if found is not None:
             row.readings = sorted([*row.readings, found.readings])
+            row.steps = sorted([*row.steps, found.steps])
         code = found.code if found is not None else one.told[0].code if one.told else "-"
         row.said[code] = row.said.get(code, 0) + 1
     return list(rows.values())
@@ -106,6 +110,9 @@ class Verdict:
     nine_of_ten: int | None
     """Readings within which nine of ten of all runs were found; `None` if fewer were."""
 
+    steps: float | None
+    """Median from the first faulty step to the finding, in steps."""
+
     within_goal: int | None
     named: int
     """Found with more than two workers: here the right rank is expected."""
@@ -135,6 +142,7 @@ def _verdict(fault: str, rows: Sequence[FaultRow], goal: int | None) -> Verdict:
         found=len(readings),
         median=median(readings) if readings else None,
         nine_of_ten=readings[enough - 1] if len(readings) >= enough else None,
+        steps=median(steps) if (steps := [number for row in rows for number in row.steps]) else None,
         within_goal=None if goal is None else sum(number <= goal for number in readings),
         named=sum(len(row.readings) for row in many),
         right_ranks=sum(row.right_ranks for row in many),

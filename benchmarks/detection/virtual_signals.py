@@ -25,8 +25,7 @@ class Readings:
         groups = groupby(sizes, lambda pair: pair[0].split(".")[0])
         self.group_sizes = {group: sum(size for _, size in members) for group, members in groups}
         self.length = default_length(sum(elements))
-        self._window_steps = setting.window_steps
-        self._window = -1
+        self._choices_of: dict[int, tuple[Tensor, Tensor]] = {}
 
     def take(
         self,
@@ -37,16 +36,16 @@ class Readings:
         times_V: Tensor,
         samples: int,
         skipped: bool,
-        heard_R: Sequence[bool],
+        window_R: Sequence[int | None],
         rate_R: Sequence[float],
     ) -> list[AllRanksStep]:
         finite_V = (gradient_VD.isfinite().all(1) & loss_V.isfinite()).tolist()
+        heard_R = [window is not None for window in window_R]
         square_VG = self._squares(gradient_VD) if any(heard_R) else [()] * len(loss_V)
-        sketch_VK = self._sketches(gradient_VD, step) if any(heard_R) else None
+        sketch_RWK = self._sketches(gradient_VD, window_R)
         share_R = (mean_RD.double().square().sum(1) / self._workers).tolist()
         slowest_R = times_V.unflatten(0, (len(mean_RD), -1)).amax(1).tolist()
         values = zip(loss_V.tolist(), times_V.tolist(), square_VG, finite_V, strict=True)
-        all_ranks_steps = []
         said = [
             RankStep(
                 step=step,
@@ -57,7 +56,7 @@ class Readings:
                 compute=compute,
                 seconds=slowest_R[place // self._workers],
                 heard=heard_R[place // self._workers],
-                window=step // self._window_steps * self._window_steps,
+                window=window_R[place // self._workers] or 0,
                 nonfinite=int(not finite),
                 reduced_share=share_R[place // self._workers],
                 squared_norm_G=tuple(square_G),
@@ -68,24 +67,30 @@ class Readings:
             )
             for place, (loss, compute, square_G, finite) in enumerate(values)
         ]
-        for run, heard in enumerate(heard_R):
-            own = slice(run * self._workers, (run + 1) * self._workers)
-            all_ranks_steps.append(
-                AllRanksStep(step, tuple(said[own]), sketch_VK[own] if heard and sketch_VK is not None else None)
-            )
-        return all_ranks_steps
+        return [
+            AllRanksStep(step, tuple(said[run * self._workers : (run + 1) * self._workers]), sketch_WK)
+            for run, sketch_WK in enumerate(sketch_RWK)
+        ]
 
     def _squares(self, gradient_VD: Tensor) -> list[list[float]]:
         groups = gradient_VD.double().split(list(self.group_sizes.values()), 1)
         return torch.stack([group.square().sum(1) for group in groups], 1).tolist()
 
-    def _sketches(self, gradient_VD: Tensor, step: int) -> Tensor:
-        if step // self._window_steps != self._window:
-            self._window = step // self._window_steps
-            self._bucket_D, self._sign_D = self._choices(self._window)
-        sketch_VK = torch.zeros(len(gradient_VD), self.length)
-        sketch_VK.index_add_(1, self._bucket_D, gradient_VD * self._sign_D)
-        return dequantise(*quantise(sketch_VK))
+    def _sketches(self, gradient_VD: Tensor, window_R: Sequence[int | None]) -> list[Tensor | None]:
+        sketch_RWK: list[Tensor | None] = [None] * len(window_R)
+        for window in {window for window in window_R if window is not None}:
+            if window not in self._choices_of:
+                # Runs in a burst have a window of their own; old windows never come back.
+                kept = list(self._choices_of.items())[-len(window_R) :]
+                self._choices_of = {**dict(kept), window: self._choices(window)}
+            bucket_D, sign_D = self._choices_of[window]
+            runs = [run for run, own in enumerate(window_R) if own == window]
+            own_VD = gradient_VD.unflatten(0, (len(window_R), self._workers))[runs].flatten(0, 1)
+            sketch_VK = torch.zeros(len(own_VD), self.length).index_add_(1, bucket_D, own_VD * sign_D)
+            parts = dequantise(*quantise(sketch_VK)).unflatten(0, (len(runs), self._workers))
+            for run, sketch_WK in zip(runs, parts, strict=True):
+                sketch_RWK[run] = sketch_WK
+        return sketch_RWK
 
     def _choices(self, window: int) -> tuple[Tensor, Tensor]:
         """Where the sketch puts each number of the gradient and with which sign, read off sketches of known numbers."""

@@ -51,8 +51,11 @@ class Fleet:
             return torch.optim.SGD(weights, rate, momentum=0.9)
         return torch.optim.AdamW(weights, rate)
 
-    def step(self, step: int, heard_R: Sequence[bool]) -> list[AllRanksStep]:
-        """Trains one step. What the workers of each run said."""
+    def step(self, step: int, window_R: Sequence[int | None]) -> list[AllRanksStep]:
+        """Trains one step. What the workers of each run said.
+
+        :param window_R: First step of the window of readings the step belongs to; none where nobody listens.
+        """
         batches = [self._batch(step) for _ in range(self.setting.accumulate)]
         passes = [self._gradients(inputs, targets) for inputs, targets in batches]
         loss_V = torch.stack([losses for losses, _ in passes]).mean(0)
@@ -69,7 +72,7 @@ class Fleet:
             self._update(mean_RD, rate, factor_R)
         samples = batches[0][1].shape[1] * self.setting.accumulate
         times_V, rate_R = self._times(step), [rate * factor for factor in factor_R]
-        return self._readings.take(step, loss_V, gradient_VD, mean_RD, times_V, samples, skipped, heard_R, rate_R)
+        return self._readings.take(step, loss_V, gradient_VD, mean_RD, times_V, samples, skipped, window_R, rate_R)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         inputs, targets = self._data.batch(step)

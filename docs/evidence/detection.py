@@ -1,26 +1,45 @@
 """Writes what the detection benchmark has found into docs/detection.md, and redraws its pictures.
 
-python -m benchmarks.detection --out detection
+python -m benchmarks.detection --only faults --out detection
 cp detection/detection.json docs/evidence/
+python -m benchmarks.detection --only healthy --out healthy
+python -m benchmarks.detection --only real --out healthy_real
+make soak PART=manuals
 PYTHONPATH=. python docs/evidence/detection.py
 """
 
+import statistics
+from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.detection.pictures import draw
 from benchmarks.detection.results import as_text, load
 from marked import load as evidence
-from marked import write
+from marked import table, write
 
 EVIDENCE = Path(__file__).parent
+RARELY_HEARD = EVIDENCE / "default_schedule"
+"""Faults with the default schedule, by later rules than the rest."""
+
+HEALTHY = (EVIDENCE / "healthy", EVIDENCE / "healthy_real")
+"""Healthy steps, by the rules of today: of virtual workers and of real processes."""
+
 PAGE = EVIDENCE.parent / "detection.md"
 PICTURES = EVIDENCE.parent / "pictures"
 
 
-def results():
-    tally = load(EVIDENCE)
+def results(folder=EVIDENCE):
+    tally = load(folder)
     versions = ", ".join(f"{name} {version}" for name, version in tally.versions.items())
     return "\n".join((f"Made by `{tally.command}` with {versions}:", "", "```", as_text(tally), "```"))
+
+
+def rarely_heard():
+    return results(RARELY_HEARD)
+
+
+def healthy():
+    return "\n\n".join(map(results, HEALTHY))
 
 
 def validation():
@@ -36,12 +55,59 @@ def validation():
     )
 
 
-PARTS = {"results": results, "validation": validation}
+def manuals():
+    """One row for each case: the seeds in which it was found, and those in which its look-alike was left in peace."""
+    found = evidence("manual_cases.json")
+    by_case = defaultdict(lambda: {False: [], True: []})
+    for row in found["rows"]:
+        by_case[row["case"]][row["look_alike"]].append(row)
+    head = (
+        "pattern",
+        "case",
+        "finding",
+        "found",
+        "told at step",
+        "look-alikes silent",
+        "manual's rule: case, look-alike",
+    )
+    rows = [manual_row(*jobs.values()) for jobs in by_case.values() if jobs[False] and jobs[True]]
+    return "\n".join((f"Made by `{found['command']}`:", "", table(head, sorted(rows))))
+
+
+def manual_row(jobs, look_alikes):
+    first, right = jobs[0], [row for row in jobs if not row["wrong"]]
+    silent = [row for row in look_alikes if not row["wrong"]]
+    told = [row["told_at"] for row in right]
+    alarmed = (
+        [sum(row["alarms"] > 0 for row in rows) for rows in (jobs, look_alikes)] if first["alarms"] is not None else []
+    )
+    return (
+        first["named"],
+        first["case"],
+        first["code"],
+        f"{len(right)} of {len(jobs)}",
+        f"{statistics.median_low(told)}" if told else "-",
+        f"{len(silent)} of {len(look_alikes)}",
+        f"{alarmed[0]} of {len(jobs)}, {alarmed[1]} of {len(look_alikes)}" if alarmed else "no number given",
+    )
+
+
+PARTS = {
+    "results": results,
+    "rarely_heard": rarely_heard,
+    "healthy": healthy,
+    "validation": validation,
+    "manuals": manuals,
+}
 
 
 def main():
     write(PAGE, PARTS)
-    for name in draw(load(EVIDENCE), PICTURES):
+    tally = load(EVIDENCE)
+    tally.faults += load(RARELY_HEARD).faults
+    for folder in HEALTHY:
+        tally.healthy += load(folder).healthy
+    for name in draw(tally, PICTURES):
         (PICTURES / name).replace(PICTURES / f"detection-{name}")
 
 

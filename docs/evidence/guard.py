@@ -18,7 +18,8 @@ def healthy():
         f"(`{found['command']}`). The largest norm was {found['norm_ratio']:g} times the end of its usual range (limit "
         f"{found['norm_ratio_limit']:g}), {found['norm_ratio_with_losses']:g} times while losses rose (limit "
         f"{found['norm_ratio_with_losses_limit']:g}); the largest loss score {found['loss_score']:g} (limit "
-        f"{found['loss_score_limit']:g})."
+        f"{found['loss_score_limit']:g}), and {found['loss_score_of_most']:g} that of most workers while the norm was "
+        f"beyond {found['norm_ratio_limit']:g}."
     )
 
 

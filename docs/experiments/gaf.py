@@ -172,8 +172,8 @@ PARTS = {
 
 COLOURS = {0: "#0072b2", 5: "#56b4e9", 50: "#e69f00", 80: "#d55e00", 90: "#8c3b00"}
 PANELS = {
-    "cosine": "mean cosine of micro-gradients",
-    "train": "accuracy on the labels trained with",
+    "cosine": "mean cosine",
+    "train": "accuracy in training",
     "test": "test accuracy",
     "memorised": "wrong labels learnt",
     "noise_scale": "noise scale, images",

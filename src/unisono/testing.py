@@ -35,15 +35,20 @@ class Outcome:
         return tuple(finding for checkup in self.trial.checkups for finding in checkup.findings)
 
     def assert_healthy(self, allow: Collection[str] = ()) -> None:
-        """Raises `AssertionError` when the script failed, when nothing was recorded, or on a warning or worse.
+        """Raises `AssertionError` on an open warning or worse, when the script failed, or when too little was heard.
+
+        It takes 32 heard steps of two or more workers to call a training healthy.
 
         :param allow: Codes or slugs of findings that are accepted.
         """
         names = [allow] if isinstance(allow, str) else allow
         wrong = [
-            found for found in self.findings if found.at_least("warning") and not {found.code, found.slug} & {*names}
+            found
+            for found in self.findings
+            if found.at_least("warning") and found.state == "open" and not {found.code, found.slug} & {*names}
         ]
-        if self.trial.trouble or wrong:
+        unknown = any(checkup.is_broken or checkup.heard.too_little for checkup in self.trial.checkups)
+        if self.trial.failure or wrong or unknown:
             raise AssertionError(self._told("the training is not healthy"))
 
     def assert_found(self, code: str, ranks: Sequence[int] | None = None) -> None:
@@ -61,7 +66,7 @@ class Outcome:
 
     def _told(self, complaint: str) -> str:
         reports = [as_text(checkup) for checkup in self.trial.checkups]
-        return "\n\n".join([complaint, *filter(None, [self.trial.trouble]), *reports, f"run: {self.run_dir}"])
+        return "\n\n".join([complaint, *filter(None, [self.trial.failure]), *reports, f"run: {self.run_dir}"])
 
 
 def run_script(script: str | os.PathLike[str], workers: int = 4, steps: int = 50, args: Sequence[str] = ()) -> Outcome:

@@ -50,6 +50,7 @@ class GuardedWorker:
             policy.callbacks(),
             self._halt,
             self.lines.append,
+            0 if options.resync_from == "first" else None,
         )
         self.decider = Decider(self.ranks, options, policy, findings)
         self.log = DecisionLog(1)

@@ -8,22 +8,28 @@ import torch.distributed as dist
 from fleet.clock import Clock
 from fleet.threads import Fleet
 from unisono.common.schedule import every
-from unisono.exchange import gloo_channel, store, thread
+from unisono.exchange import departures as departures_module
+from unisono.exchange import gloo_channel, store, thread, watch_rank0
+from unisono.exchange.departures import Departures
 from unisono.exchange.gloo_channel import GlooChannel
 from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.store import MessageStore, enter_together, wait_for_registrations
 from unisono.exchange.thread import ExchangeThread
+from unisono.exchange.watch_rank0 import WatchRank0
 from unisono.listen.clock import clock_for
 from unisono.listen.evidence.raw_evidence import RawEvidence
 from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import ListeningPlan
 from unisono.measure import adapt_schedule, evidence_records, liveness, rank0, step_assembler, validations
 from unisono.measure.rank0 import Rank0
-from unisono.records import NoteRecord, StepRecord
+from unisono.records import DepartureRecord, NoteRecord, StepRecord
 from unisono.sketch.wire_format import WireFormat
 
 CPU = torch.device("cpu")
-CLOCKED = (store, thread, gloo_channel, adapt_schedule, evidence_records, liveness, rank0, step_assembler, validations)
+CLOCKED = (
+    *(store, thread, gloo_channel, departures_module, watch_rank0),
+    *(adapt_schedule, evidence_records, liveness, rank0, step_assembler, validations),
+)
 FIRST_RANK = 4
 """The launcher's number of the first worker: workers are told by these, not by their place."""
 
@@ -77,16 +83,23 @@ class Diagnosis:
 
 
 class Listeners:
-    """:param monkeypatch: Sets the clock of all modules that look at it; without it they see the real one."""
+    """
+    :param monkeypatch: Sets the clock of all modules that look at it; without it they see the real one.
+    :param processes: By rank, what it says of its process; without it nobody can see another's end.
+    """
 
-    def __init__(self, world, monkeypatch=None):
+    def __init__(self, world, monkeypatch=None, processes=None):
         self.world, self.fleet, self.clock = world, Fleet(world), Clock()
         if monkeypatch is not None:
             self.clock.install(monkeypatch, *CLOCKED)
         self.layout = WireFormat(1_024, 1, world)
         self.records, self.complaints, self.met, self.diagnosis = [], [], [], Diagnosis()
         self.kept = [[] for _ in range(world)]
-        self.saved, self.finished = [], []
+        self.saved, self.finished, self.deaf = [], [], []
+        self.told = [[] for _ in range(world)]
+        """By rank, the departures that it has seen of rank 0."""
+
+        self.processes = processes or {}
         self.rank0 = Rank0(
             [FIRST_RANK + rank for rank in range(world)],
             1,
@@ -106,19 +119,27 @@ class Listeners:
             place = dist.PrefixStore("channel", self.fleet.hash_store)
             return GlooChannel(place, rank, self.world, self.layout.size, era, start)
 
+        message_store = MessageStore(lambda: self.fleet.stores[rank], rank, self.world)
+        departures = Departures([FIRST_RANK + one for one in range(self.world)], rank, 1)
         return ExchangeThread(
-            MessageStore(lambda: self.fleet.stores[rank], rank, self.world),
+            message_store,
             ReconnectingChannel(connect, self.complaints.append),
             ListeningPlan(every(1)),
             self.layout,
-            {"rank": FIRST_RANK + rank},
-            {"run_dir": "runs/1", "attempt": 1} if rank == 0 else None,
+            {"rank": FIRST_RANK + rank, "host": f"host-{rank}", "process": self.processes.get(rank, {})},
+            self._run_facts() if rank == 0 else None,
             keep=self.kept[rank].append,
             complain=self.complaints.append,
             rank0=self.rank0 if rank == 0 else None,
             write_last_steps=lambda: self.saved.append(rank),
             finished=lambda: self.finished.append(rank),
+            departures=departures,
+            watch=WatchRank0(message_store, departures, self.told[rank].extend),
+            deaf=lambda word, closing: self.deaf.append((rank, word, closing)),
         )
+
+    def _run_facts(self):
+        return {"run_dir": "runs/1", "attempt": 1, "hosts_store": True, "process": self.processes.get(0, {})}
 
     def submit(self, step, *ranks, **options):
         for rank in ranks or range(self.world):
@@ -157,6 +178,10 @@ class Listeners:
     @property
     def steps(self):
         return [record for record in self.records if isinstance(record, StepRecord)]
+
+    @property
+    def departures(self):
+        return [record for record in self.records if isinstance(record, DepartureRecord)]
 
     @property
     def notes(self):

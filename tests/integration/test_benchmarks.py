@@ -36,6 +36,8 @@ AT_USUAL_SIZE = {
     "gpu_cost": ["--device", "cpu", "--json", "gpu_cost.json"],
 }
 HOURS = 4 * 3600
+LONG_IN_SHORT = ("gpu_cost", "guard_on_healthy", "steering_cost")
+"""Half a minute even so: they are tried in soak alone."""
 
 
 @pytest.fixture
@@ -57,8 +59,12 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+def in_ci(names):
+    return [pytest.param(name, marks=[pytest.mark.soak("benchmarks")] * (name in LONG_IN_SHORT)) for name in names]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", in_ci(ALONE))
 def test_a_benchmark_runs(name, tmp_path, monkeypatch, own_modules, one_thread):
     """In this process: most of a start is loading torch."""
     monkeypatch.chdir(tmp_path)
@@ -67,7 +73,7 @@ def test_a_benchmark_runs(name, tmp_path, monkeypatch, own_modules, one_thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("name", in_ci(TOGETHER))
 def test_a_benchmark_of_two_ranks_runs(name):
     outcome = launch(forked(2, FOLDER / f"{name}.py", "--short"))
     assert outcome.returncode == 0, outcome
@@ -94,7 +100,9 @@ def first_of_each(faults, trials):
 @pytest.mark.parametrize("name", AT_USUAL_SIZE)
 def test_a_benchmark_at_its_usual_size(name, tmp_path):
     script = FOLDER / f"{name}.py"
-    outcome = launch([sys.executable, script, *AT_USUAL_SIZE[name]], cwd=tmp_path, timeout=HOURS)
+    # One looks at runs of the detection benchmark, which is a package.
+    env = {"PYTHONPATH": FOLDER.parent}
+    outcome = launch([sys.executable, script, *AT_USUAL_SIZE[name]], cwd=tmp_path, env=env, timeout=HOURS)
     assert outcome.returncode == 0, outcome
 
 

@@ -60,8 +60,10 @@ BUGS = [
     Bug("sync_flag_after_forward", "UN302", "no-sync-leak"),
     Bug("no_sync_off_by_one", "UN302", "no-sync-leak"),
     Bug("forward_through_module", "UN302", "forward-through-module"),
+    Bug("parameters_replaced", "UN302", "parameters-replaced"),
     Bug("iterable_not_sharded", "UN101", "iterable-not-sharded", EVERYONE),
     Bug("sampler_seeded_by_time", "UN102", "sampler-seeds-differ"),
+    Bug("split_without_seed", "UN102", "dataset-differs-between-ranks"),
     Bug("forgotten_set_epoch", "UN103", "set-epoch-not-called"),
     Bug("same_dropout_everywhere", "UN201", "same-seed-in-forward", EVERYONE),
     Bug("part_outside_forward", "UN302", "parameter-outside-forward"),
@@ -181,3 +183,10 @@ def test_its_fixed_twin_is_silent(name, way, findings):
 def test_a_healthy_script_is_left_in_peace(name, way, findings):
     found, _ = findings("healthy", name, way)
     assert found == [], shown(found)
+
+
+@pytest.mark.slow
+def test_warnings_of_torch_point_at_the_script(forked):
+    _, _, outcome = forked("bugs")
+    warned = re.findall(r"^(\S+):\d+: FutureWarning", outcome.stderr.decode(), flags=re.MULTILINE)
+    assert set(warned) == {str(CORPUS / "bugs" / "buffers_not_broadcast.py")}

@@ -77,7 +77,7 @@ def verdict(name, seed, folder):
     grave = [finding for finding in examine(folder / f"{name}-{seed}").findings if finding.at_least("warning")]
     codes = [finding.code for finding in grave]
     if codes != [fault.code]:
-        return f"found {codes} instead of {fault.code}"
+        return f"found {codes} instead of {fault.code}: {[finding.evidence for finding in grave]}"
     (found,) = grave
     expected = {"code": fault.code, "cause": fault.cause, "ranks": ranks(fault.on, facts[0]["victim"])}
     seen = {"code": found.code, "cause": found.causes[0].slug, "ranks": found.ranks}

@@ -10,9 +10,11 @@ from launch import SCRIPTS, forked, launch, torchrun, under_unisono
 from unisono.act.actions.halt import EXIT_CODE
 from unisono.records import DecisionRecord
 from unisono.records.runfile import read_run, scan
+from unisono.show.analysis.checkup import examine
 
 JOBS = Path(__file__).parent.parent / "jobs"
 BAD = 24
+APART = (4, 9, 14, 19, BAD)
 OPTIMIZERS = (
     *("sgd", "momentum", "momentum-foreach", "momentum-fused"),
     *("adam", "adam-foreach", "adam-fused", "adamw", "adamw-amsgrad"),
@@ -87,18 +89,23 @@ def test_what_the_loss_scaler_skips_is_left_to_it(skipped):
         assert rank["weights_kept"]
 
 
-def test_nan_on_one_rank_is_named_and_skipped_in_the_same_step_and_without_a_guard_the_run_is_lost(skipped):
+def test_every_nan_on_one_rank_is_named_and_skipped_in_its_step_and_without_a_guard_the_run_is_lost(skipped):
     found, folder = skipped
     assert not any(rank["finite"] for rank in found["poisoned"])
+    assert_same_decisions(found["saved"])
     for rank in found["saved"]:
         assert rank["finite"]
-        ((step, action, ranks, reason, _),) = rank["decisions"]
-        assert (step, action, ranks) == (BAD, "skip", [2])
-        assert reason == "rank 2's gradients are not finite"
+        words = "rank 2's gradients are not finite"
+        assert [one[:4] for one in rank["decisions"]] == [[step, "skip", [2], words] for step in APART]
+        kept = [step for step in range(1, 30) if rank["prints"][step] == rank["prints"][step - 1]]
+        assert kept == list(APART)
     assert len({tuple(rank["prints"]) for rank in found["saved"]}) == 1
-    (record,) = decisions_in(folder / "poisoned-True")
-    assert (record.id, record.ranks, record.dry) == (f"1-{BAD}-1", (2,), False)
-    assert record.digest == found["saved"][3]["decisions"][0][-1]
+    *_, record = decisions_in(folder / "poisoned-True")
+    assert (record.id, record.ranks, record.dry) == (f"1-{BAD}-5", (2,), False)
+    assert record.digest == found["saved"][3]["decisions"][-1][-1]
+    (told,) = [one for one in examine(folder / "poisoned-True").findings if one.code == "UN602"]
+    assert "5 steps skipped" in told.why
+    assert [cause.slug for cause in told.causes] == ["fault-lasts"]
 
 
 @pytest.mark.slow
@@ -180,7 +187,14 @@ def assert_dry(ranks, written):
 
 @pytest.mark.slow
 def test_replicas_are_found_voted_and_repaired_within_two_checks(tmp_path):
-    assert_repaired(guarded(tmp_path, 4, "resync-drift", "resync-stale", "resync-state"))
+    found = guarded(tmp_path, 4, "resync-drift", "resync-lasting", "resync-stale", "resync-state")
+    lasting = found.pop("resync-lasting")
+    assert_same_decisions(lasting)
+    # Every five steps, and when a finding tells of it: as often as is needed.
+    assert {(action, *ranks) for _, action, ranks, *_ in lasting[0]["decisions"]} == {("resync", 1)}
+    assert len(lasting[0]["decisions"]) > 3
+    assert not lasting[0]["equal"][-1], "the fault did not fire"
+    assert_repaired(found)
 
 
 @pytest.mark.slow
@@ -202,7 +216,7 @@ def assert_repaired(found):
         assert ("optimizer state" in outcomes[0]) == (name == "resync-state"), name
 
 
-def test_a_persistent_fault_stops_after_exactly_the_budget_with_its_own_exit_code(tmp_path):
+def test_where_it_is_asked_for_a_persistent_fault_stops_after_exactly_the_budget_with_its_own_exit_code(tmp_path):
     outcome = launch(torchrun(4, JOBS / "guarded.py", "persistent"), env={"RESULTS": tmp_path})
     assert outcome.returncode == 1, outcome
     codes = re.findall(rb"exitcode  : (-?[0-9]+)", outcome.stderr)
@@ -213,7 +227,7 @@ def test_a_persistent_fault_stops_after_exactly_the_budget_with_its_own_exit_cod
     actions = [(record.step, record.action) for record in decisions_in(tmp_path / "persistent")]
     assert actions == [(BAD, "skip"), (BAD + 1, "skip"), (BAD + 2, "skip"), (BAD + 3, "halt")]
     assert b"3 actions in the last 1,000 steps did not help" in outcome.stderr
-    assert read_run(tmp_path / "persistent").ends
+    assert [end.ended for end in read_run(tmp_path / "persistent").ends] == ["finished"]
 
 
 def test_a_run_that_rolled_back_ends_like_one_that_never_had_the_fault(tmp_path):
@@ -288,4 +302,4 @@ def test_a_script_is_guarded_without_a_line_of_it_changed(tmp_path):
     guarded = launch(under_unisono(line, "--out", tmp_path / "run", "--guard"), cwd=tmp_path)
     assert guarded.returncode == 0, guarded
     assert (guarded.stdout.count(b"lost"), guarded.stdout.count(b"finite")) == (0, 2), guarded
-    assert [record.action for record in decisions_in(tmp_path / "run")] == ["skip"]
+    assert [record.action for record in decisions_in(tmp_path / "run")] == ["skip"] * 5

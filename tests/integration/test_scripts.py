@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch import SCRIPTS, forked, launch, torchrun, under_unisono
+from unisono.monitor.nothing_heard import WHY
 from unisono.records.runfile import read_run
 from unisono.show.analysis.checkup import examine
 
@@ -23,6 +24,7 @@ class Shape:
     steps: int = 40
     exit_code: int = 0
     quick: bool = False
+    long: bool = False
     own_launcher: bool = False
 
     def __str__(self):
@@ -43,13 +45,13 @@ def script(name):
 
 SHAPES = [
     Shape("closure", (script("closure"),), quick=True),
-    Shape("functions in other files", ("-m", "spread.train")),
+    Shape("functions in other files", ("-m", "spread.train"), long=True),
     Shape("argparse", (script("arguments"), "--lr", "0.05", "--every", "20", "--out=x", "a", "-", "--", "b c")),
     Shape("own processes", (script("guarded"),), own_launcher=True),
     Shape("gradient accumulation", (script("accumulation"),)),
     Shape("two models, two optimizers", (script("adversaries"),)),
     Shape("mixed precision", (script("mixed"),)),
-    Shape("compiled, then wrapped", (script("compiled"), "inside")),
+    Shape("compiled, then wrapped", (script("compiled"), "inside"), long=True),
     Shape("wrapped, then compiled", (script("compiled"), "outside")),
     Shape("dictionary", (script("dictionary"),)),
     Shape("loader with workers, evaluation and dropout", (script("workers"),)),
@@ -58,7 +60,8 @@ SHAPES = [
 
 
 def as_parameter(shape):
-    return pytest.param(shape, id=shape.name, marks=() if shape.quick else pytest.mark.slow)
+    slow = [pytest.mark.slow, *[pytest.mark.soak("scripts")] * shape.long]
+    return pytest.param(shape, id=shape.name, marks=() if shape.quick else slow)
 
 
 def run(command, directory):
@@ -93,8 +96,8 @@ def assert_recorded(run_dir, shape):
     assert recorded.bad_count == 0
     assert [attempt.world for attempt in recorded.attempts] == [WORKERS]
     assert len(recorded.timeline()) == shape.steps
-    grave = [finding for finding in examine(run_dir).findings if finding.at_least("warning")]
-    assert grave == []
+    grave = [(finding.code, finding.ranks) for finding in examine(run_dir).findings if finding.at_least("warning")]
+    assert grave == ([("UN502", (1,))] if shape.exit_code else [])
 
 
 @pytest.mark.parametrize("shape", [as_parameter(shape) for shape in SHAPES])
@@ -154,3 +157,13 @@ def test_a_restart_by_the_launcher_continues_the_run(tmp_path):
     recorded = read_run(tmp_path / "watched" / "unisono-runs" / "latest")
     assert [attempt.attempt for attempt in recorded.attempts] == [1, 2]
     assert [step.attempt for step in recorded.steps] == [1] * 5 + [2] * 20
+
+
+@pytest.mark.slow
+def test_of_a_job_that_cannot_be_heard_one_line_says_so(tmp_path):
+    outcome, _ = run(under_unisono(torchrun(WORKERS, script("averaged_by_hand"))), tmp_path / "watched")
+    assert (outcome.returncode, outcome.stdout.split()) == (0, [b"trained"] * WORKERS)
+    lines = [line for line in outcome.stderr.decode().splitlines() if line.startswith("unisono: ")]
+    assert lines == [f"unisono: {WHY}"]
+    checkup = examine(tmp_path / "watched" / "unisono-runs" / "latest")
+    assert (checkup.verdict, checkup.heard.level, checkup.heard.why) == ("unheard", "nothing", WHY)

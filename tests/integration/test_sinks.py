@@ -3,6 +3,7 @@
 import itertools
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -128,6 +129,29 @@ def test_attach_takes_names_and_objects(fresh_process, monkeypatch, capfd):
     assert scalars(directory / "tensorboard", "unisono/grad_norm")[-1].step == steps[-1] == 4
     assert "unisono_step" in (directory / "unisono.prom").read_text()
     assert "the sink `raising` fails (RuntimeError: no); training is not affected" in capfd.readouterr().err
+
+
+def test_the_norm_that_clipping_returns_reaches_the_sinks_at_every_step(fresh_process):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    sinks = ["tensorboard:names=manuals", "prometheus"]
+    monitor = unisono.attach(model, optimizer, schedule=unisono.every(10), sinks=sinks)
+    norms = []
+    for step in range(20):
+        optimizer.zero_grad()
+        model(torch.full((2, 4), float(1 + step % 3))).square().mean().backward()
+        norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        optimizer.step()
+        # Readings of the same moment are merged.
+        time.sleep(0.025)
+    monitor.close()
+    directory = Path(monitor.run_dir)
+    assert sum(record.heard for record in read_run(directory).timeline()) < 5
+    points = scalars(directory / "tensorboard", "train/global_grad_norm")
+    assert [point.step for point in points] == list(range(20))
+    assert [point.value for point in points] == pytest.approx(norms, rel=1e-5)
+    (line,) = [line for line in (directory / "unisono.prom").read_text().splitlines() if "unisono_grad_norm{" in line]
+    assert float(line.split()[-1]) == pytest.approx(norms[-1], rel=1e-5)
 
 
 def test_models_of_one_process_have_names_of_their_own(fresh_process):

@@ -9,6 +9,7 @@ import pytest
 
 from launch import clean_environment
 from unisono.cli.commands.run import STARTUP_DIR
+from unisono.show.analysis.checkup import examine
 
 PYTHON = [sys.executable]
 UNISONO = [sys.executable, "-m", "unisono", "run"]
@@ -254,6 +255,7 @@ def test_an_error_in_backward_shows_no_frame_of_ours():
     assert b"unisono: one worker only" in watched.stderr, "unisono was not there"
 
 
-def test_a_job_that_never_trains_leaves_no_run():
+def test_of_a_job_that_never_trains_the_header_says_so():
     assert start([*UNISONO, "--", *PYTHON, "-c", "pass"]).returncode == 0
-    assert sorted(path.name for path in Path("unisono-runs").iterdir()) == [".gitignore"]
+    found = examine("unisono-runs/latest")
+    assert (found.verdict, found.heard.level) == ("unheard", "nothing")

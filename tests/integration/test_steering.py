@@ -140,7 +140,8 @@ def test_skipped_steps_and_statistics(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["opposite", pytest.param("random", marks=pytest.mark.soak("steering"))])
+@pytest.mark.soak("steering")
+@pytest.mark.parametrize("fault", ["opposite", "random"])
 def test_a_bad_rank_costs_nothing_with_the_filter(tmp_path, fault):
     script, result = JOBS.parents[1] / "benchmarks" / "steering_effect.py", tmp_path / "effect.json"
     weightings = ["plain mean", "left out by hand", "AgreementFilter()"]

@@ -50,7 +50,7 @@ def test_learning_wrong_labels_by_heart_is_found_and_its_healthy_twin_is_quiet(t
     numbers = given(folder, 0)
     assert found["UN412"].evidence["best_validation"] == pytest.approx(max(numbers), abs=1e-6)
     folder, said = trained["clean"]
-    assert "nothing suspicious was found" in said
+    assert "UN412" not in said
     assert findings(folder) == []
 
 

@@ -20,6 +20,7 @@ from unisono.monitor import guard_setup as setting_up
 from unisono.policy import Row
 
 STEPS, BAD = 30, 24
+APART = (4, 9, 14, 19, BAD)
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, 0.05),
     "momentum": lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.1, foreach=False),
@@ -144,12 +145,18 @@ def late_and_back():
 
 
 def poisoned(guard):
-    return Training(f"poisoned-{guard is not None}", "adamw", guard, at(BAD, math.nan)).run()
+    """Bad batches of one worker, more of them than there are roll-backs in the budget."""
+
+    def factor(number):
+        return math.nan if number in APART and dist.get_rank() == 2 else 1.0
+
+    return Training(f"poisoned-{guard is not None}", "adamw", guard, factor).run()
 
 
 def persistent():
     """Ends with the guard's own exit code, on every rank, at the fourth bad step."""
-    Training("persistent", "adamw", unisono.guard(), lambda step: math.nan if step >= BAD else 1.0).run(BAD + 10)
+    guard = unisono.guard(halt=["UN602"])
+    Training("persistent", "adamw", guard, lambda step: math.nan if step >= BAD else 1.0).run(BAD + 10)
 
 
 def dry():
@@ -180,7 +187,7 @@ def damaged(training, kind, before):
     """On rank 1 alone, as a bug or a bad memory would."""
     if dist.get_rank() != 1:
         return
-    if kind == "drift":
+    if kind in ("drift", "lasting"):
         nudge(next(training.model.parameters()))
     elif kind == "stale":
         training.model.module.load_state_dict(before)
@@ -196,7 +203,7 @@ def resynced(kind, resync, pause=0.0):
         before = copy.deepcopy(training.model.module.state_dict())
         for number in range(60 if pause else 35):
             training.step(number)
-            if number == 12:
+            if number == 12 or (number > 12 and kind == "lasting"):
                 damaged(training, kind, before)
             equal.append(same_everywhere(digest(training.model.module) + training.states[-1]))
             time.sleep(pause)
@@ -363,7 +370,7 @@ JOBS = {
     "persistent": persistent,
     "dry": dry,
     "clip": clipping,
-    **{f"resync-{kind}": lambda kind=kind: resynced(kind, 5) for kind in ("drift", "stale", "state")},
+    **{f"resync-{kind}": lambda kind=kind: resynced(kind, 5) for kind in ("drift", "lasting", "stale", "state")},
     "resync-on-finding": lambda: resynced("drift", True, pause=0.02),
     "own-rows": own_rows,
     "reseed": reseeded,

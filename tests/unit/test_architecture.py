@@ -90,7 +90,7 @@ def assert_followed(title, calls):
 def job(tmp_path_factory):
     """The calls of two ranks, from a step on whose gradient is not finite."""
     folder = tmp_path_factory.mktemp("walks")
-    outcome = launch(forked(2, JOB), env={"RESULTS": folder, "PYTHONPATH": ROOT / "tests"})
+    outcome = launch(forked(2, JOB), env={"RESULTS": folder, "PYTHONPATH": f"{ROOT}/tests:{ROOT}/src"})
     assert outcome.returncode == 0, outcome
     return [call for rank in (0, 1) for call in loaded(folder / f"calls.{rank}.json", rank)]
 

@@ -58,11 +58,14 @@ def test_the_issue_form_asks_for_the_diagnosis():
 def test_figures_are_those_of_the_evidence():
     page = (ROOT / "docs" / "performance.md").read_text()
     listening = json.loads((EVIDENCE / "listening_cost.json").read_text())
-    for share in (listening["share_of_first_500_steps"], listening["share_of_run"]):
+    for share in (listening["share_of_closely_heard_steps"], listening["share_of_run"]):
         assert f"{100 * share:.2f} %" in page
     assert f"{listening['milliseconds_per_reading']:.1f} ms" in page
     assert f"{listening['milliseconds_per_step']:.0f} ms" in page
     assert listening["command"] in page
+    for small in json.loads((EVIDENCE / "listening_cost_small.json").read_text()).values():
+        assert f"{100 * small['share_of_run']:.1f} %" in page
+        assert f"{small['command']}\n" in page
 
 
 @pytest.mark.parametrize("name", ["detection", "guard", "performance", "scale", "steering"])

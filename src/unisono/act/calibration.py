@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from unisono.act.guard.options import LOSS_SPIKE, NORM_SPIKE, Guard
-from unisono.act.guard.policy_conditions import WITH_LOSSES, not_finite, stands_out
+from unisono.act.guard.policy_conditions import not_finite, stands_out
 from unisono.act.guard.step_state import Situation, Watch
 from unisono.common.errors import UserError
 from unisono.common.terminal import lines_of, plain
 from unisono.records import StepRecord
+from unisono.records.global_norm import GlobalNorm
 
 ENOUGH = 100
 MANY = 1000
@@ -75,7 +76,7 @@ class Calibrator:
         """Losses that could be judged."""
 
         self.heard, self.cost = 0, 0.0
-        self._guard, self._watch = Guard(), Watch(0)
+        self._guard, self._watch, self._norm = Guard(), Watch(0), GlobalNorm()
         self._attempt: int | None = None
 
     def see(self, record: StepRecord) -> None:
@@ -85,12 +86,13 @@ class Calibrator:
         self.last_step = max(self.last_step, record.step)
         self.steps += 1
         self.heard += record.heard
-        self.cost = self.cost if record.listening_cost is None else record.listening_cost
+        cost = record.listening_cost
+        self.cost = cost if cost is not None and 0 <= cost <= 1 else self.cost
         loss_W = record.loss_W or (None,) * self.workers
         if len(loss_W) != self.workers:
             return
         finite_W = record.finite_W or (None,) * self.workers
-        self._judge(self._watch.situation(record.step, loss_W, finite_W, record.grad_norm))
+        self._judge(self._watch.situation(record.step, loss_W, finite_W, self._norm.of(record)))
 
     def _begin(self, record: StepRecord) -> None:
         """An attempt takes the place of what it does again, and starts without a past."""
@@ -111,8 +113,7 @@ class Calibrator:
         if now.norm is not None and math.isfinite(now.norm):
             self.readings += 1
             self.norms.append((now.step, now.norm))
-        ratio = (now.norm_ratio or 0.0) / (WITH_LOSSES if now.risen else 1)
-        self.ratio = self.ratio.or_higher(ratio, now.step)
+        self.ratio = self.ratio.or_higher(now.norm_ratio or 0.0, now.step)
         for worker, score in enumerate(now.loss_score_W):
             self.scores += score is not None
             if score is not None and stands_out(now, worker):

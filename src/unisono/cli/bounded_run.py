@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from unisono.cli.run_header import begin_run_file, script_name
 from unisono.common.errors import UserError
+from unisono.diagnose.manuals import ManualThresholds, asked_for
 from unisono.records.runfile import scan
 from unisono.records.runfile.lines import RUN_FILE
 from unisono.show.analysis.checkup import Checkup, examine, further_models
@@ -36,20 +38,25 @@ class Trial:
 
     steps: int
     checkups: tuple[Checkup, ...]
-    """One for each model that was heard."""
+    """One for each model that was heard, or one that says that nothing was."""
 
     @property
-    def trouble(self) -> str:
-        """Why the job is no good, findings aside; empty where nothing is wrong."""
-        if self.returncode:
-            return f"the command failed by itself with {spoken_exit(self.returncode)} after {self.steps:,} steps"
-        if not self.steps:
-            return "nothing was recorded: no model wrapped in DistributedDataParallel has taken a step"
-        return ""
+    def failure(self) -> str:
+        """How the command failed; empty where it did not."""
+        if not self.returncode:
+            return ""
+        return f"the command failed by itself with {spoken_exit(self.returncode)} after {self.steps:,} steps"
+
+    @property
+    def exit_code(self) -> int:
+        """1 if there is a warning or worse, else 3 if a model was not heard enough or the job failed, else 0."""
+        codes = {checkup.exit_code("warning") for checkup in self.checkups}
+        return 1 if 1 in codes else 3 if 3 in codes or self.returncode else 0
 
 
 def try_out(command: Sequence[str], environment: Mapping[str, str], run_dir: Path, steps: int) -> Trial:
     """Runs the command until it has recorded so many steps, or ends. Its stdout goes to stderr."""
+    begin_run_file(run_dir, script_name(command))
     attempts = {file: _attempts(file) for file in _run_files(run_dir)}
     tail = StepCounter(run_dir / RUN_FILE)
     mark = uuid.uuid4().hex
@@ -61,9 +68,13 @@ def try_out(command: Sequence[str], environment: Mapping[str, str], run_dir: Pat
             _stop(process, mark)
     tail.read()
     ignored = tuple(filter(None, environment.get("UNISONO_IGNORE", "").split(",")))
-    files = _run_files(run_dir) if tail.steps else []
-    checkups = tuple(examine(file, ignored, after=attempts.get(file, 0)) for file in files)
-    return Trial(returncode, tail.steps, checkups)
+    # What was stopped here, or ended with exit code 0, has not failed, whatever its processes had to say of it.
+    ended = "finished" if not returncode else "crashed" if returncode > 0 else "killed"
+    checkups = [
+        examine(file, ignored, attempts.get(file, 0), ended, ManualThresholds() if asked_for(environment) else None)
+        for file in _run_files(run_dir)
+    ]
+    return Trial(returncode, tail.steps, tuple(one for one in checkups if one.steps) or tuple(checkups[:1]))
 
 
 class StepCounter:

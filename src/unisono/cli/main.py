@@ -31,6 +31,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}. See: {self.prog} --help")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Without keeping to itself that it could not be written."""
+        if message and file is not None:
+            file.write(message)
+
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         _flush()
         super().exit(status, message)
@@ -51,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if arguments[:1] == ["--debug"]:
             raise
-        print(f"unisono: error: {plain(_explained(error))}", file=sys.stderr)
+        if _is_of_stdout(error):
+            _discard_output()
+        with contextlib.suppress(OSError):
+            print(f"unisono: error: {plain(_explained(error))}", file=sys.stderr)
         return 2
     return code
 
@@ -100,7 +108,14 @@ def _known(name: str) -> str:
 def _explained(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
+    if _is_of_stdout(error):
+        return f"stdout should take what is printed. Found {error}. Make room, or send it elsewhere."
     return f"unexpected {type(error).__name__}: {error}. Show where with: unisono --debug COMMAND ..."
+
+
+def _is_of_stdout(error: Exception) -> bool:
+    """Whoever opens a file names it in his errors; stdout was open already."""
+    return isinstance(error, OSError) and error.filename is None
 
 
 def _never_fail_on_encoding() -> None:
@@ -113,7 +128,7 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
-# Python flushes once more at exit; that must not meet the closed pipe again.
+# Python flushes once more at exit; that must not meet the closed pipe or the full device again.
 def _discard_output() -> None:
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

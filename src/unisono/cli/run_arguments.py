@@ -12,6 +12,7 @@ from pathlib import Path
 from unisono.act.guard import options as guard_options
 from unisono.act.weightings import spec as weighting_text
 from unisono.common.errors import UserError
+from unisono.diagnose import manuals
 from unisono.diagnose.rules import RULES
 from unisono.show.sinks import choosing as sinks
 
@@ -24,9 +25,11 @@ Runs a training script, unchanged, with unisono listening inside. The exit code 
 
 options:
   --out DIR    the run directory; one that exists is continued (default: unisono-runs/<time>-<script>)
-  --every N    listen to gradients at every Nth step (default: chosen by cost)
+  --every N    listen to gradients at every Nth step (default: the first 100, then chosen by cost)
   --ignore CODE[,CODE...]
                keep quiet about these findings, as in UN105; they are still counted
+  --thresholds manuals
+               in the end, also say what the manuals' own thresholds would have said
   --sink NAME[:OPTION=VALUE,...]
                also hand numbers and findings to tensorboard, wandb, mlflow, prometheus, opentelemetry or webhook
   --weighting NAME[:OPTION=VALUE,...]
@@ -43,6 +46,7 @@ VARIABLES = {
     "--out": "UNISONO_RUN_DIR",
     "--every": "UNISONO_EVERY",
     "--ignore": "UNISONO_IGNORE",
+    "--thresholds": manuals.VARIABLE,
     "--sink": sinks.VARIABLE,
     "--weighting": weighting_text.VARIABLE,
     "--guard": guard_options.VARIABLE,
@@ -51,7 +55,12 @@ VARIABLES = {
 SWITCHES = {"--guard": guard_options.ON}
 """Options without a value, and what the environment carries for them."""
 
-CHECKS = {"--sink": sinks.checked, "--weighting": weighting_text.checked, "--guard-file": guard_options.checked_file}
+CHECKS = {
+    "--thresholds": manuals.thresholds_named,
+    "--sink": sinks.checked,
+    "--weighting": weighting_text.checked,
+    "--guard-file": guard_options.checked_file,
+}
 INHERITED = {
     sinks.VARIABLE: sinks.checked,
     weighting_text.VARIABLE: weighting_text.checked,

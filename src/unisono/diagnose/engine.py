@@ -5,21 +5,28 @@ The same class listens live and replays a file, record by record, so both give t
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from unisono.common.own_faults import described
+from unisono.diagnose.heard import Heard, Hearing
 from unisono.diagnose.rules import RULES, Rule
 from unisono.diagnose.rules.shared.rule import Case
 from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
+from unisono.diagnose.rules.un001_monitor_degraded import FAILED_RULES, MonitorDegraded
 from unisono.records import RECORD_TYPES, Record
 from unisono.records.finding import SEVERITIES, Finding
+
+Look: TypeAlias = tuple[Rule, Callable[[Any, RunState], None]]
 
 
 class Diagnosis:
     def __init__(self, ignore: Sequence[str] = ()) -> None:
-        self.run_state = RunState()
+        self.run_state, self._hearing = RunState(), Hearing()
         self.ignore = frozenset(ignore)
         self._rules: list[Rule] = [rule() for rule in RULES]
         self._looks = {kind: _methods(self._rules, f"on_{kind}") for kind in RECORD_TYPES}
@@ -27,13 +34,32 @@ class Diagnosis:
         exact = [rule for rule in self._rules if rule not in statistical]
         self._calm_looks = [*_methods(exact, "on_step"), *_methods(statistical, "hear")]
         self._said: dict[str, str] = {}
+        self._failed: dict[str, str] = {}
+        """Rules that raised, and what: they are asked no more."""
+
+        self._untellable: set[str] = set()
+        """Those of them that raised when asked for their finding."""
+
+        self._unasked: set[str] = set()
+        """Rules that raised when asked whether they would like to hear more."""
+
+        self.left_out = 0
+        """Records that the run's state could not take in."""
 
     def see(self, record: Record) -> None:
         run_state = self.run_state
-        run_state.see(record)
+        try:
+            run_state.see(record)
+            self._hearing.see(record)
+        except Exception:
+            self.left_out += 1
+            return
         calm = record.kind == "step" and run_state.comparable.calm
-        for look in self._calm_looks if calm else self._looks[record.kind]:
-            look(record, run_state)
+        for rule, look in self._calm_looks if calm else self._looks[record.kind]:
+            try:
+                look(record, run_state)
+            except Exception as error:
+                self._switch_off(rule, error, max(0, run_state.step))
 
     def news(self, is_ripe: Callable[[Finding], bool] = lambda finding: True) -> list[Finding]:
         """Leading findings that have not been told yet, or have become graver since; not those that are to wait."""
@@ -44,7 +70,9 @@ class Diagnosis:
 
     def findings(self) -> list[Finding]:
         """The leading findings, gravest and earliest first; those they explain are attached to them."""
-        found = {rule.code: finding for rule in self._rules if (finding := rule.finding(self.run_state))}
+        # From the last to the first: the first tells of those that fail at this.
+        told = [(rule.code, finding) for rule in reversed(self._rules) if (finding := self._finding(rule))]
+        found = dict(reversed(told))
         explained = explain(found, {rule.code: rule.case for rule in self._rules if rule.case is not None})
         leading = [
             _with_symptoms(finding, [found[code] for code in sorted(explained) if explained[code] == finding.code])
@@ -55,8 +83,15 @@ class Diagnosis:
 
     @property
     def suspicious(self) -> bool:
-        """Some rule would like to hear more."""
-        return any(rule.suspicious for rule in self._rules)
+        """Some rule would like to hear more. One that raises is not asked this again, and finds what it finds."""
+        for rule in self._rules:
+            try:
+                if rule.code not in self._unasked and rule.suspicious:
+                    return True
+            except Exception:
+                self._unasked.add(rule.code)
+                raise
+        return False
 
     def muted(self) -> dict[str, int]:
         """Codes that were ignored although their rule found something, with the first step."""
@@ -65,6 +100,19 @@ class Diagnosis:
 
     def checks(self) -> dict[str, str]:
         return {rule.code: self._check(rule) for rule in self._rules}
+
+    def remarks(self) -> dict[str, str]:
+        """What rules say beside their findings, by code."""
+        return {rule.code: rule.remark for rule in self._rules if rule.remark and rule.code not in self.ignore}
+
+    def heard(self, ended: str | None = None) -> Heard:
+        """What a verdict can rest on.
+
+        :param ended: How the job ended, where that is known better than from the records.
+        """
+        off = {*self.ignore, *self._failed}
+        wanting = [rule for rule in self._rules if not rule.checks and rule.code not in off]
+        return self._hearing.conclude(wanting, self.run_state, ended or self._hearing.ended(time.time()))
 
     def held(self) -> dict[str, str]:
         """What is held against the run so far, symptoms included: codes with their severities."""
@@ -83,9 +131,34 @@ class Diagnosis:
         last = min(_last_good(rule.case) for rule in self._rules if rule.case is not None and rule.code in codes)
         return last if last >= 0 else None
 
+    def _finding(self, rule: Rule) -> Finding | None:
+        if rule.code in self._untellable:
+            return None
+        try:
+            return rule.finding(self.run_state)
+        except Exception as error:
+            # When it is asked differs between a live run and its replay; when the case began does not.
+            self._switch_off(rule, error, 0 if rule.case is None else rule.case.first_step)
+            self._untellable.add(rule.code)
+            rule.case = None
+            return None
+
+    def _switch_off(self, rule: Rule, error: Exception, step: int) -> None:
+        """A fault of ours stays one fault: this rule looks at nothing more, what it has found stays, others go on."""
+        if rule.code in self._failed:
+            return
+        self._failed[rule.code] = f"at step {step:,} ({described(error)})"
+        self._looks = {kind: _without(rule, looks) for kind, looks in self._looks.items()}
+        self._calm_looks = _without(rule, self._calm_looks)
+        own = next(other for other in self._rules if isinstance(other, MonitorDegraded))
+        with contextlib.suppress(Exception):  # the one that fails may be this one
+            own.rule_failed(step, self.run_state, self._failed)
+
     def _check(self, rule: Rule) -> str:
         if rule.code in self.ignore:
             return "off"
+        if rule.code in self._failed:
+            return f"off: failed {self._failed[rule.code]}"
         if rule.case is not None:
             return "found"
         return "passed" if rule.checks else f"not-yet-possible: needs {rule.needs}"
@@ -98,8 +171,12 @@ def diagnose(records: Iterable[Record], ignore: Sequence[str] = ()) -> Diagnosis
     return diagnosis
 
 
-def _methods(rules: Iterable[Rule], name: str) -> list[Callable[[Any, RunState], None]]:
-    return [getattr(rule, name) for rule in rules if hasattr(rule, name)]
+def _methods(rules: Iterable[Rule], name: str) -> list[Look]:
+    return [(rule, getattr(rule, name)) for rule in rules if hasattr(rule, name)]
+
+
+def _without(rule: Rule, looks: Sequence[Look]) -> list[Look]:
+    return [look for look in looks if look[0] is not rule]
 
 
 def _graver(severity: str, said: str | None) -> bool:
@@ -131,7 +208,9 @@ def _covers(cause: Finding, symptom: Finding, case: Case) -> bool:
     left_out = symptom.code == "UN601" and bool(set(cause.ranks) & set(symptom.ranks))
     too_early = not left_out and case.last_good is not None and symptom.first_step <= _last_good(case)
     ended = symptom.state == "resolved" and symptom.last_step < cause.first_step
-    return not too_early and not ended and cause.at_least(symptom.severity)
+    # That a rule of ours failed has no cause in the training.
+    own_fault = FAILED_RULES in symptom.evidence
+    return not too_early and not ended and not own_fault and cause.at_least(symptom.severity)
 
 
 def _root(code: str, direct: Mapping[str, str]) -> str:

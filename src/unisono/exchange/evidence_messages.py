@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unisono.exchange.epoch_coverage import EpochCoverage, SampleDraws
@@ -22,6 +23,9 @@ REMEMBERED_BATCHES = 4_096
 REMEMBERED_AUDITS = 64
 REMEMBERED_STEPS, REMEMBERED_INDICES = 1_000, 1_024
 MOST_PASSES = 8
+IGNORED = -100
+"""The target that torch's losses leave out unless told otherwise."""
+
 FEWEST_VALUES = 4
 """Inputs of fewer different numbers say too little about which batch they are."""
 
@@ -33,7 +37,7 @@ CLOSELY_FOLLOWED = 8
 
 class EvidenceMessages:
     def __init__(self) -> None:
-        self._seen: deque[int] = deque(maxlen=REMEMBERED_BATCHES)
+        self._contents, self._targets, self._index_lists = RecentNumbers(), RecentNumbers(), RecentNumbers()
         self._audits: deque[tuple[int, dict[str, int]]] = deque(maxlen=REMEMBERED_AUDITS)
         self._indices: deque[tuple[int, array[int], float | None]] = deque(maxlen=REMEMBERED_STEPS)
         self._told: Counter[str] = Counter()
@@ -107,19 +111,23 @@ class EvidenceMessages:
         values: dict[str, Any] = {"samples": sum(sizes) if sizes else None}
         if known and len(known) == len(loaded):
             values["indices"] = hash_of([index for indices in known for index in indices])
+            # Contents are read at heard steps alone; in between, the indices tell whether a batch comes again.
+            values["fresh"] = self._index_lists.add(values["indices"])
         if leaves and _says_enough(leaves):
             content = digest([leaf.numbers for leaf in leaves])
             targets = [pull.leaves[-1] for pull in loaded if len(pull.leaves) > 1]
+            target = digest([leaf.numbers for leaf in targets]) if targets else None
             values |= {
                 "content": content,
-                "targets": digest([leaf.numbers for leaf in targets]) if targets else None,
-                "target_rows": min((_rows(leaf) for leaf in targets), default=0),
-                "fresh": content not in self._seen,
+                "targets": target,
+                # Targets that come again and again, like places in a batch, say nothing of the samples.
+                "target_rows": min(map(_rows, targets)) if target is not None and self._targets.add(target) else 0,
+                "repeats": self._contents.first_step(content),
+                "fresh": self._contents.add(content, self._step),
                 "length": _length(leaves),
                 "padding": _padding(leaves),
             }
-            self._seen.append(content)
-        return values
+        return values | _fed([pull.fed for pull in pulls if pull.fed is not None])
 
     def _facts(self, handover: Handover) -> list[Message]:
         facts = dict(handover.raw_evidence.facts)
@@ -197,6 +205,24 @@ class EvidenceMessages:
         return {"kind": "detail", "key": f"detail/{handover.step}", "step": handover.step, "projections": values}
 
 
+class RecentNumbers:
+    """The newest numbers, and the step at which each came first."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def first_step(self, number: int) -> int | None:
+        return self._numbers.get(number)
+
+    def add(self, number: int, step: int = 0) -> bool:
+        """Whether it is new."""
+        new = number not in self._numbers
+        self._numbers[number] = self._numbers.pop(number, step)
+        if len(self._numbers) > REMEMBERED_BATCHES:
+            del self._numbers[next(iter(self._numbers))]
+        return new
+
+
 def fact_message(step: int, topic: str, facts: dict[str, str]) -> Message:
     return {"kind": "facts", "step": step, "topic": topic, "facts": facts}
 
@@ -217,8 +243,22 @@ def _length(leaves: Sequence[Leaf]) -> float | None:
 
 
 def _padding(leaves: Sequence[Leaf]) -> float | None:
-    masks = [leaf.numbers for leaf in leaves if leaf.name in MASKS]
-    return 1 - float(masks[0].ne(0).double().mean()) if masks else None
+    """By the targets that the loss leaves out, since they are what does not count; else by the mask."""
+    tables = [leaf for leaf in leaves if len(leaf.shape) == 2]
+    ignored = [leaf.numbers.eq(IGNORED) for leaf in tables if leaf.numbers.dtype is torch.int64]
+    masks = [leaf.numbers.eq(0) for leaf in tables if leaf.name in MASKS or leaf.numbers.dtype is torch.bool]
+    left_out = [one for one in ignored if one.any()] + masks
+    return float(left_out[0].double().mean()) if left_out else None
+
+
+def _fed(fed: Sequence[Tensor]) -> dict[str, float]:
+    """How large the numbers are that the model got; nothing where they are not all finite."""
+    if not fed:
+        return {}
+    numbers = torch.cat([one.double().flatten() for one in fed])
+    if not numbers.isfinite().all():
+        return {}
+    return {"input_mean": float(numbers.mean()), "input_scale": float(numbers.std(correction=0))}
 
 
 def _floats(numbers: Any) -> list[float]:

@@ -49,6 +49,11 @@ def _keep_past_exit() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
+def most_pending(world: int, size: int) -> int:
+    """Gathers that rank 0 may have under way at once."""
+    return max(1, MOST_PENDING_BYTES // (world * size))
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
     """One rank's directions at one step; `body` is empty when the rank could not listen."""
@@ -126,8 +131,7 @@ class GlooChannel:
     def stuck(self) -> bool:
         if not self._pending:
             return False
-        waiting = len(self._pending)
-        too_many = waiting > 1 and waiting * self._world * self._size > MOST_PENDING_BYTES and self._rank == 0
+        too_many = self._rank == 0 and len(self._pending) > most_pending(self._world, self._size)
         return too_many or time.monotonic() - self._pending[0].issued > PATIENCE
 
     def end(self) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from unisono import __version__
+from unisono.exchange.processes import own_process
 from unisono.listen.gradient_reader import GradientReader
 from unisono.listen.models.wrapper import Wrapper
 
@@ -22,6 +23,7 @@ def own_facts(rank: int, reader: GradientReader) -> dict[str, Any]:
         "rank": rank,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "process": own_process(),
         "device": str(reader.device),
         "unisono": __version__,
         "torch": str(torch.__version__),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from unisono.exchange.gloo_channel import GlooChannel, Payload
 from unisono.exchange.store import RankLeft
 
-MOST_HELD = 64
+MOST_HELD = 256
 PARTING = 5.0
 """Seconds for which a connection that nobody waits for any more may come to its end: all ranks are in it, or none."""
 
@@ -22,10 +23,18 @@ OpenChannel = Callable[[int, int, threading.Event], GlooChannel]
 
 
 class ReconnectingChannel:
-    def __init__(self, open_channel: OpenChannel, complain: Callable[[str], None]) -> None:
+    """
+    :param most_held: Payloads that may wait for a channel to open: no more than may be under way in it.
+    """
+
+    def __init__(self, open_channel: OpenChannel, complain: Callable[[str], None], most_held: int = MOST_HELD) -> None:
         self._open_channel, self._complain = open_channel, complain
+        self._most_held = min(most_held, MOST_HELD)
         self._channel: GlooChannel | None = None
         self._opening: _Opening | None = None
+        self._parting: list[_Opening] = []
+        """Connections that nobody waits for any more, and that have not come to their end."""
+
         self._held: deque[Payload] = deque()
         self.era = -1
         self.broken = False
@@ -68,19 +77,29 @@ class ReconnectingChannel:
         self.broken = True
 
     def end(self) -> None:
+        """Leaves the current era at once."""
         if self._channel is not None:
             self._channel.end()
+        self._parting = [opening for opening in self._parting if opening.is_alive()]
         if self._opening is not None:
-            self._opening.give_up()
+            self._opening.given_up.set()
+            self._parting.append(self._opening)
         self._channel = None
         self._opening = None
         self._held.clear()
+
+    def close(self) -> None:
+        """Waits for connections on their way: one that comes back while the interpreter ends aborts the process."""
+        self.end()
+        deadline = time.monotonic() + PARTING
+        for opening in self._parting:
+            opening.join(max(0.0, deadline - time.monotonic()))
 
     def _hold(self, payload: Payload, begins_at: int) -> bool:
         if payload.step < begins_at:
             return False
         self._held.append(payload)
-        if len(self._held) > MOST_HELD:
+        if len(self._held) > self._most_held:
             self.break_off()
         return not self.broken
 
@@ -115,16 +134,11 @@ class _Opening(threading.Thread):
         self.channel: GlooChannel | None = None
         self.error: Exception | None = None
         self._open_channel, self._era = open_channel, era
-        self._given_up = threading.Event()
+        self.given_up = threading.Event()
         self.start()
-
-    def give_up(self) -> None:
-        """A thread that comes back from torch while the interpreter ends would abort the process."""
-        self._given_up.set()
-        self.join(PARTING)
 
     def run(self) -> None:
         try:
-            self.channel = self._open_channel(self._era, self.begins_at, self._given_up)
+            self.channel = self._open_channel(self._era, self.begins_at, self.given_up)
         except Exception as error:
             self.error = error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import struct
 import threading
 import time
@@ -22,6 +23,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed
 
 from unisono.common.limits import ALL_PAIRS_UP_TO
+from unisono.exchange.last_word import LastWord
 from unisono.exchange.rank_step_bytes import pack, unpack
 from unisono.listen.listening_plan import Announcement
 from unisono.listen.messages import RankStep
@@ -35,6 +37,8 @@ MESSAGES_PER_SECOND = 5_000
 """Of all ranks together, where there are more than 64; a store takes some ten times as many."""
 
 LONGEST_PACE = 1.0
+TIMEOUT = timedelta(seconds=6)
+"""For one answer; longer than the 5 s for which a name server may hold the store up."""
 
 _HEADER = struct.Struct("<4sIqBQ")
 _MAGIC = b"uni2"
@@ -62,7 +66,7 @@ class StoreConnections:
     """
 
     def __init__(self, ranks: list[int], nth: int) -> None:
-        self._prefix = f"unisono/{group_key(ranks)}/{nth}"
+        self._prefix = f"unisono/{_restarts()}/{group_key(ranks)}/{nth}"
         # Held until the end, because rank 0 may host it and the script may let go of it before our last message.
         self._base = dist.HashStore() if len(ranks) == 1 else dist.distributed_c10d._get_default_store()
         self._alone = len(ranks) == 1
@@ -89,8 +93,17 @@ class StoreConnections:
 
     def _connect(self) -> Any:
         connection = self._base.clone()
-        connection.set_timeout(timedelta(seconds=5))
+        connection.set_timeout(TIMEOUT)
         return connection
+
+
+def _restarts() -> str:
+    """A launcher may keep the store when it restarts the ranks, and all that the last attempt has left in it.
+
+    Several hosts do not always count alike: one that restarts because another one does may not count it.
+    """
+    one_host = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if one_host else "0"
 
 
 def pace(world: int) -> float:
@@ -132,7 +145,7 @@ def enter_together(store: Any, era: int, world: int, given_up: threading.Event) 
 class MessageStore:
     def __init__(self, open_store: Callable[[], Any], rank: int, world: int) -> None:
         self._open_store, self.rank, self._world = open_store, rank, world
-        self.sent = 0
+        self.sent = self._signs = 0
         self._read = [0] * world
         self._announced = 0
         self.pace = pace(world)
@@ -168,6 +181,10 @@ class MessageStore:
             self._store.set("everybody", "")
             self._everybody = True
         return self._registrations
+
+    def host_of(self, rank: int) -> str:
+        """As far as it has been read."""
+        return str(self._registrations.get(rank, {}).get("host", ""))
 
     def _new_registrations(self) -> list[tuple[int, bytes]]:
         """Somebody may have taken a number and not written its registration yet, or never."""
@@ -207,6 +224,28 @@ class MessageStore:
             if last:
                 self.left.add(rank)
         return fresh, lost
+
+    def last_word_over(self, store: Any, word: LastWord) -> None:
+        """For whoever closes a listening thread that stands still, and may stand in the store."""
+        header = _HEADER.pack(_MAGIC, self._world, self.sent, True, 0)
+        store.set(f"m/{self.rank}/{self.sent % SLOTS}", header + json.dumps([word.message()]).encode())
+
+    def give_sign_of_life(self) -> None:
+        """Of rank 0, for the others."""
+        self._signs += 1
+        self._store.set("alive", str(self._signs))
+
+    def sign_of_life(self) -> bytes:
+        sign: bytes = self._store.get("alive") if self._store.check(["alive"]) else b""
+        return sign
+
+    def end(self) -> None:
+        """Rank 0 takes nothing more."""
+        self._store.set("ended", "")
+
+    def has_ended(self) -> bool:
+        ended: bool = self._store.check(["ended"])
+        return ended
 
     def announce(self, announcement: Announcement) -> None:
         self._store.set(f"plan/{self._announced}", json.dumps(asdict(announcement)))

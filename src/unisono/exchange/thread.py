@@ -6,19 +6,26 @@ a step and goes on; nothing here can make it wait. Troubles degrade to what this
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from unisono.common.backoff import Backoff
+from unisono.exchange import store
+from unisono.exchange.departures import Departures
 from unisono.exchange.evidence_messages import EvidenceMessages
 from unisono.exchange.gloo_channel import Payload
+from unisono.exchange.last_word import LastWord
 from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.store import Message, MessageStore
+from unisono.exchange.watch_rank0 import WatchRank0
 from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import Announcement, ListeningPlan
 from unisono.listen.messages import RankStep
@@ -43,6 +50,15 @@ SIGN_OF_LIFE = 1.0
 LONGEST_QUEUE, LONGEST_OUTBOX = 256, 1_000
 FAREWELL = 6.0
 """Seconds for what is still on its way at the end; longer than the 5 s that a name server may hold the store up."""
+
+STANDS_STILL, STANDS_STILL_AT_END = 10.0, 1.5
+"""Seconds of one turn after which the listening thread counts as stuck."""
+
+LAST_DIRECTIONS = 2.0
+"""Seconds for directions that rank 0 has not taken over yet at the end."""
+
+GOING = ("exception", "signal")
+"""Last words of a rank that goes before its job is over."""
 
 
 class Rank0Part(Protocol):
@@ -71,12 +87,23 @@ class ExchangeThread:
         rank0: Rank0Part | None,
         write_last_steps: Callable[[], None],
         finished: Callable[[], None],
+        departures: Departures,
+        watch: WatchRank0,
+        deaf: Callable[[LastWord, bool], None],
     ) -> None:
         self.message_store, self.channel, self.plan = message_store, channel, plan
         self.complain = complain
+        self.departures, self._watch, self._deaf = departures, watch, deaf
+        self.last_word: LastWord | None = None
+        self.backward_since: Callable[[], float | None] = lambda: None
+        """When the backward pass began in which training is, if it is in one."""
+
         self.lost = 0
         self.newest = -1
         """The last step this rank has finished."""
+
+        self.trained_until = 0.0
+        """When that was."""
 
         self.run_facts = run_facts
         """Where the run is written; rank 0 tells the others."""
@@ -88,18 +115,25 @@ class ExchangeThread:
         self._validations: deque[Validation] = deque(maxlen=LONGEST_QUEUE)
         self._outbox: deque[RankStep] = deque(maxlen=LONGEST_OUTBOX)
         self._messages: deque[Message] = deque(maxlen=LONGEST_OUTBOX)
-        self._posted = self._looked = self._asked = 0.0
+        self._posted = self._looked = self._asked = self._sign_at = 0.0
+        self._turned = -1
+        """The newest step when the last whole turn began."""
+
+        self._working_since: float | None = None
+        self._done = self._said_deaf = False
         self._greeted = False
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        self._closing, self._wake = threading.Event(), threading.Event()
+        self._closing, self._wake, self._finishing = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, handover: Handover) -> None:
-        """Called on the training thread."""
-        self.newest = handover.step
+        """Called on the training thread, which is the only one that could notice the end of ours."""
+        self.newest, self.trained_until = handover.step, handover.time
+        if not self._said_deaf and (self._has_died() or self._stands_still(STANDS_STILL)):
+            self._say_deaf()
         if len(self._queue) >= LONGEST_QUEUE:
             self.lost += 1
             handover.discard()
@@ -112,23 +146,81 @@ class ExchangeThread:
         """Called on the training thread."""
         self._validations.append(validation)
 
-    def leave(self, patience: float = FAREWELL) -> None:
-        """Lets the thread say goodbye, without waiting for it."""
-        self._patience = patience
+    def leave(self, word: LastWord | None = None, patience: float = FAREWELL) -> None:
+        """Lets the thread say its last word, without waiting for it. The first one counts."""
+        if self.last_word is None:
+            self.last_word, self._patience = word or LastWord(), patience
         self._closing.set()
         self._wake.set()
 
-    def close(self, patience: float = FAREWELL) -> None:
-        """Says goodbye and waits for the thread, a few seconds at most."""
-        self.leave(patience)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(2 * patience)
+    def close(self, word: LastWord | None = None, patience: float = FAREWELL) -> None:
+        """Says the last word and waits for the thread, a few seconds at most."""
+        self.leave(word, patience)
+        if threading.current_thread() is self._thread:
+            return
+        self._wait_for_last_work(patience)
+        if self._has_died():
+            self._take_over()
+        elif self._thread.is_alive():
+            self._say_deaf(closing=True)
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _take_over(self) -> None:
+        """Whoever closes a thread that has died does its last work."""
+        self.last_word = replace(self.last_word or LastWord(), unheard_since=self._turned + 1)
+        self._done = True
+        self._try(self._finish)
+        self._try(self._finished)
+
+    def _wait_for_last_work(self, patience: float) -> None:
+        """Not for a thread that stands still: it uses no processor time, while on a busy machine a turn may take long.
+
+        The store may be held up for seconds: a thread that comes back from it while the interpreter ends would abort
+        the process.
+        """
+        moved, used = time.monotonic(), self._processor_time()
+        deadline, finishing = moved + patience, False
+        while self._thread.is_alive():
+            self.join(TURN)
+            now, before, used = time.monotonic(), used, self._processor_time()
+            if not finishing and self._finishing.is_set():
+                deadline, finishing = now + patience + 1.0, True
+            moved = now if used != before or finishing else moved
+            stands_still = now > deadline or now - moved > STANDS_STILL_AT_END
+            if stands_still and not (self._is_in_the_store() and now - moved < FAREWELL):
+                return
+
+    def _is_in_the_store(self) -> bool:
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return frame is not None and frame.f_code.co_filename == store.__file__
+
+    def _processor_time(self) -> str:
+        """As the kernel counts it; always the same where it does not say."""
+        try:
+            return Path(f"/proc/self/task/{self._thread.native_id}/schedstat").read_text().split()[0]
+        except (OSError, IndexError):
+            return ""
+
+    def _has_died(self) -> bool:
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._done
+
+    def _stands_still(self, seconds: float) -> bool:
+        since = self._working_since
+        return since is not None and time.monotonic() - since > seconds
+
+    def _say_deaf(self, closing: bool = False) -> None:
+        self._said_deaf = True
+        word = replace(self.last_word or LastWord(), step=self.newest, unheard_since=self._turned + 1)
+        self._deaf(word, closing)
 
     def _run(self) -> None:
         while not self._ends_while_resting():
             self._try(self._turn)
         self._try(self._finish)
         self._try(self._finished)
+        self._done = True
 
     def _ends_while_resting(self) -> bool:
         busy = self._queue or not self.channel.idle or self.plan.hears(self.newest + 1)
@@ -137,15 +229,19 @@ class ExchangeThread:
         return self._closing.is_set()
 
     def _try(self, work: Callable[[], None]) -> None:
+        self._working_since = time.monotonic()
         try:
             work()
+            self._working_since = None
             self._backoff.succeeded()
         except Exception as error:
+            self._working_since = None
             self.complain(f"the side channel failed ({type(error).__name__}: {error}); training is not affected")
             # A store that is gone stays gone, and torch writes a page about each try.
             self._closing.wait(self._backoff.failed())
 
     def _turn(self) -> None:
+        newest = self.newest
         self._open_handovers()
         self._register()
         if self._post() or self._nothing_for_long():
@@ -153,7 +249,24 @@ class ExchangeThread:
             self._looked = time.monotonic()
         self.exchange_directions()
         if self._rank0 is not None:
+            self._give_sign_of_life()
             self._rank0.turn(self)
+        else:
+            self._watch.turn(self.run_facts, self.newest, self.stalled())
+        self._turned = newest
+
+    def stalled(self) -> float:
+        """Seconds for which training has waited in one step, for others or for its device."""
+        since = self.backward_since()
+        waited = 0.0 if since is None else time.monotonic() - since
+        if self._queue and not self._queue[0].ready():
+            return max(waited, time.time() - self._queue[0].time)
+        return waited
+
+    def _give_sign_of_life(self) -> None:
+        if time.monotonic() - self._sign_at >= SIGN_OF_LIFE:
+            self._sign_at = time.monotonic()
+            self.message_store.give_sign_of_life()
 
     def _nothing_for_long(self) -> bool:
         return time.monotonic() - self._looked > max(UNASKED, self.message_store.pace)
@@ -225,6 +338,8 @@ class ExchangeThread:
             self.channel.begin(announcement.era, announcement.start)
         if announcement.keep:
             self._write_last_steps()
+            # Rank 0 may want to know who still lives.
+            self._posted = 0.0
         self._messages += self._answers(announcement)
 
     def _answers(self, announcement: Announcement) -> list[Message]:
@@ -244,18 +359,29 @@ class ExchangeThread:
             self._rank0.directions_lost()
 
     def _finish(self) -> None:
+        self._finishing.set()
         deadline = time.monotonic() + self._patience
         self._open_handovers()
         # The last steps may still be on their way from a GPU.
         while (self._queue or self._validations) and time.monotonic() < deadline:
             time.sleep(TURN / 4)
             self._open_handovers()
-        self._register()
-        self._messages += self._evidence_messages.last_messages()
-        self._post(last=True)
-        if self._rank0 is not None:
-            self._rank0.finish(self, deadline)
-        while not self.channel.idle and time.monotonic() < deadline:
-            self.exchange_directions()
-            time.sleep(TURN / 4)
-        self.channel.end()
+        word = self.last_word = replace(self.last_word or LastWord(), step=self.newest)
+        try:
+            self._register()
+            self._messages += [*self._evidence_messages.last_messages(), word.message()]
+            self._post(last=True)
+            if self._rank0 is not None:
+                self._rank0.finish(self, deadline)
+            deadline = min(deadline, time.monotonic() + LAST_DIRECTIONS)
+            while not self.channel.idle and time.monotonic() < deadline and not self._in_vain(word):
+                self.exchange_directions()
+                time.sleep(TURN / 4)
+        finally:
+            if self._rank0 is None:
+                self._watch.find(self.run_facts, word)
+            self.channel.close()
+
+    def _in_vain(self, word: LastWord) -> bool:
+        """Nobody takes what is still on its way."""
+        return word.how in GOING or self._rank0 is not None or self.message_store.has_ended()

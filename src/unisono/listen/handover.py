@@ -85,6 +85,7 @@ class Handover:
             seconds=self.clock.seconds(self.began, self.ended),
             cost=self.cost,
             clip_norm=clip_norm,
+            due=self.due,
             heard=self.readout is not None,
             window=self.window,
             nonfinite=nonfinite,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from unisono.common.schedule import WINDOW, Schedule
+from unisono.common.schedule import ASSUMED_COST, WINDOW, Schedule
 
 AHEAD, AHEAD_SECONDS = 8, 2.0
 """Announcements take effect this much later, whichever is longer, so that every rank has read them by then."""
@@ -20,13 +20,15 @@ WHOLE_AUDITS = 3
 
 @dataclass(frozen=True)
 class Announcement:
-    """From step `start` on: a new interval for budgeted segments, a burst up to `end`, or a new side channel.
+    """From step `start` on: what a reading costs, a burst up to `end`, or a new side channel.
 
     At step `start`: a comparison of every parameter on its own (`detail`). At once: what a rank remembers is asked for.
     """
 
     start: int
-    interval: int | None = None
+    cost: float | None = None
+    """In step times: segments with a budget have their intervals from it."""
+
     end: int | None = None
     era: int | None = None
     detail: bool = False
@@ -45,13 +47,13 @@ class ListeningPlan:
     def __init__(self, schedule: Schedule, first_step: int = 0) -> None:
         self._schedule = schedule
         self._first_step = first_step
-        self._intervals: list[Announcement] = []
+        self._costs: list[Announcement] = []
         self._bursts: list[Announcement] = []
         self._details: list[int] = []
 
     def apply(self, announcement: Announcement) -> None:
-        if announcement.interval is not None:
-            self._intervals = [*self._intervals[-3:], announcement]
+        if announcement.cost is not None:
+            self._costs = [*self._costs[-3:], announcement]
         if announcement.end is not None:
             # Old ones are never asked about again: the lists stay short over a long run.
             self._bursts = [*self._bursts[-3:], announcement]
@@ -89,14 +91,9 @@ class ListeningPlan:
         before = WHOLE_AUDITS if begin > self._first_step else 0
         return before + (step - begin) // interval
 
-    def budget(self, step: int) -> float | None:
-        return self._schedule.segment_at(step - self._first_step)[1].budget
-
-    def interval(self, step: int) -> int:
-        return self._stretch(step)[1]
-
-    def longest_interval(self, step: int) -> int:
-        return self._schedule.segment_at(step - self._first_step)[1].interval
+    @property
+    def needs_cost(self) -> bool:
+        return any(segment.budget is not None for segment in self._schedule.segments)
 
     def in_burst(self, step: int) -> bool:
         return self._burst(step) is not None
@@ -112,33 +109,44 @@ class ListeningPlan:
         begin += self._first_step
         if segment.budget is None:
             return begin, segment.interval
-        for announced in reversed(self._intervals):
-            if announced.start <= step and announced.interval is not None:
-                return max(begin, announced.start), announced.interval
-        return begin, segment.interval
+        for announced in reversed(self._costs):
+            if announced.start <= step and announced.cost is not None:
+                return max(begin, announced.start), segment.interval_at(announced.cost)
+        return begin, segment.interval_at(ASSUMED_COST)
 
 
-class Budget:
-    """Rank 0's measure of what listening costs, from which it sets the interval of budgeted segments."""
+SLOW_AT_FIRST = WHOLE_AUDITS + 2
+"""Steps that tell nothing about later ones: buffers are made, kernels chosen, the whole model compared."""
+
+FEWEST_READINGS = 16
+
+
+class Cost:
+    """Rank 0's measure of what a reading costs, in step times."""
 
     def __init__(self) -> None:
+        self.steps = 0
         self._step_seconds = _Average()
         self._reading_seconds = _Average()
 
-    def observe(self, step_seconds: float, cost_seconds: float, heard: bool) -> None:
+    @property
+    def value(self) -> float | None:
+        step, reading = self._step_seconds.value, self._reading_seconds.value
+        if not step or reading is None or self._reading_seconds.count < FEWEST_READINGS:
+            return None
+        return reading / step
+
+    def observe(self, step_seconds: float, reading_seconds: float, heard: bool) -> None:
+        self.steps += 1
+        if self.steps <= SLOW_AT_FIRST:
+            return
         self._step_seconds.add(step_seconds)
         if heard:
-            self._reading_seconds.add(cost_seconds)
+            self._reading_seconds.add(reading_seconds)
 
     def ahead(self) -> int:
         """Steps from the newest one to where an announcement may take effect."""
         return max(AHEAD, math.ceil(AHEAD_SECONDS / max(1e-4, self._step_seconds.value or AHEAD_SECONDS)))
-
-    def interval(self, share: float, longest: int) -> int:
-        step, reading = self._step_seconds.value, self._reading_seconds.value
-        if not step or reading is None:
-            return longest
-        return min(longest, max(1, math.ceil(reading / (share * step))))
 
 
 class _Average:
@@ -146,8 +154,8 @@ class _Average:
 
     def __init__(self) -> None:
         self.value: float | None = None
-        self._count = 0
+        self.count = 0
 
     def add(self, number: float) -> None:
-        self._count = min(50, self._count + 1)
-        self.value = number if self.value is None else self.value + (number - self.value) / self._count
+        self.count = min(50, self.count + 1)
+        self.value = number if self.value is None else self.value + (number - self.value) / self.count

@@ -34,6 +34,9 @@ class RankStep:
     """Seconds of this step spent inside unisono on the training thread."""
 
     clip_norm: float | None = None
+    due: bool = False
+    """The plan says that this step is heard, whether or not this rank managed to."""
+
     heard: bool = False
     window: int = 0
     nonfinite: int = 0
@@ -69,6 +72,10 @@ class RankStep:
     samples: int | None = None
     length: float | None = None
     padding: float | None = None
+    input_mean: float | None = None
+    input_scale: float | None = None
+    """Mean and standard deviation of the numbers that the model was fed with."""
+
     indices: int | None = None
     content: int | None = None
     targets: int | None = None
@@ -76,6 +83,9 @@ class RankStep:
 
     target_rows: int = 0
     fresh: bool = False
+    repeats: int | None = None
+    """The step at which the same batch was read before."""
+
     weight_W: tuple[float, ...] = ()
     distance_W: tuple[float, ...] = ()
     """What steering decided for all workers, as the first of them says; empty on the others, and without steering."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -23,6 +24,12 @@ class NeverRaises(Protocol):
 Owner = TypeVar("Owner", bound=NeverRaises)
 
 
+def report(owner: NeverRaises, error: Exception) -> None:
+    """Hands an error to its owner, who says it and lets go of what was begun. That may fail as well."""
+    with contextlib.suppress(Exception):
+        owner.failed(error)
+
+
 def never_raise_untimed(method: Callable[Concatenate[Owner, P], None]) -> Callable[Concatenate[Owner, P], None]:
     """Keeps a method's errors from its caller, who is timed already."""
 
@@ -31,7 +38,7 @@ def never_raise_untimed(method: Callable[Concatenate[Owner, P], None]) -> Callab
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            self.failed(error)
+            report(self, error)
 
     return call  # type: ignore[return-value]
 
@@ -41,13 +48,14 @@ def never_raise(method: Callable[Concatenate[Owner, P], None]) -> Callable[Conca
 
     @functools.wraps(method)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
-        if self.closed or os.getpid() != self.pid or self.capturing():
+        if self.closed or os.getpid() != self.pid:
             return
         began = time.perf_counter()
         try:
-            method(self, *args, **kwargs)
+            if not self.capturing():
+                method(self, *args, **kwargs)
         except Exception as error:
-            self.failed(error)
+            report(self, error)
         finally:
             self.spent += time.perf_counter() - began
 

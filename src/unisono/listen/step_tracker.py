@@ -6,13 +6,16 @@ Everything here must be cheap and may never raise: errors are counted, said once
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
+from unisono.common.errors import in_one_line
 from unisono.listen.clock import Mark, clock_for
 from unisono.listen.device_scalars import plain, sum_of
 from unisono.listen.evidence.collector import EvidenceCollector
@@ -23,7 +26,7 @@ from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import ListeningPlan
 from unisono.listen.messages import Steered
 from unisono.listen.models.wrapper import Wrapper
-from unisono.listen.never_raise import never_raise
+from unisono.listen.never_raise import never_raise, report
 from unisono.listen.step_loss import StepLoss
 from unisono.listen.torch_patches import Listener
 
@@ -56,12 +59,21 @@ class StepTracker(Listener):
         self.step = first_step
         self.closed, self.pid, self.spent = False, os.getpid(), 0.0
         self.guarded_by: Skips | None = None
+        self.backward_since: float | None = None
+        """When the backward pass began that is under way."""
+
+        self.backward_error = ""
+        """What the last backward pass has failed with."""
+
         self._wrapper, self._reader, self._evidence, self._plan = wrapper, reader, evidence, plan
         self._submit, self._complain, self._steering, self._share = submit, complain, steering, share
         self._clock = clock_for(reader.device)
         self._mine = {id(parameter) for parameter in reader.parameters}
         self._hooks = GradientHooks(reader.parameters, self._sentry_arrived, self._gradient_arrived)
         self._touched, self._charged = 0, 0.0
+        self._others: WeakSet[Any] = WeakSet()
+        """Optimizers that do not train this model."""
+
         self._began: Mark = self._clock.mark()
         self._stepping, self._loss = NestedOptimizers(), StepLoss(complain)
         self._reset()
@@ -87,6 +99,7 @@ class StepTracker(Listener):
 
     @never_raise
     def backward_begins(self, roots: Any, grad_tensors: Any) -> None:
+        self.backward_since, self.backward_error = time.monotonic(), ""
         if self._backwards and (self._zeroed or self._reader.parameters[self._touched].grad is None):
             self._gradients_were_dropped()
         self._zeroed = False
@@ -131,11 +144,15 @@ class StepTracker(Listener):
             if self._hooks.count(index) and self._listening:
                 self._reader.hear(index)
         except Exception as error:
-            self.failed(error)
+            report(self, error)
         self.spent += time.perf_counter() - began
 
     @never_raise
     def backward_ended(self, failed: bool) -> None:
+        self.backward_since = None
+        error = sys.exc_info()[1]
+        if failed and error is not None:
+            self.backward_error = in_one_line(error)
         # Setting hundreds of hooks costs more than leaving them for a step.
         if not (self._hooks.everywhere or self._plan.hears(self.step + 1)):
             self._hooks.rest()
@@ -186,10 +203,21 @@ class StepTracker(Listener):
     def optimizer_stepped(self, parameters: list[Tensor], optimizer: Any) -> None:
         if not self._owns(parameters):
             self._foreign_step = self._backwards > 0
+            if self._strays and self._trains_replaced(parameters, optimizer):
+                self._end_step(skipped=False)
             return
         if self._stepping.leave(optimizer) and (self._backwards or self._missed_a_backward()):
             skippers = (self._steering, self.guarded_by)
             self._end_step(skipped=any(skipper is not None and skipper.skipped for skipper in skippers))
+
+    def _trains_replaced(self, parameters: list[Tensor], optimizer: Any) -> bool:
+        """Parameters have taken the place of those that were wrapped; nobody hears or averages their gradients."""
+        if optimizer in self._others:
+            return False
+        replaced = self._wrapper.holds(parameters)
+        if not replaced:
+            self._others.add(optimizer)
+        return replaced
 
     def _missed_a_backward(self) -> bool:
         """Our optimizer steps on gradients that no sentry saw arrive: from now on every parameter is a sentry."""
@@ -242,9 +270,9 @@ class StepTracker(Listener):
         self._submit(handover.send(self._reader.device))
 
     def failed(self, error: Exception) -> None:
+        self._complain(f"listening failed ({type(error).__name__}: {error}); training is not affected")
         self._hooks.rest()
         self._give_up_readout()
-        self._complain(f"listening failed ({type(error).__name__}: {error}); training is not affected")
 
     def close(self) -> None:
         self.closed = True

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from unisono.common.unseen_frame import unseen_by_warnings
 from unisono.listen import dataloader_patches
 
 
@@ -147,7 +148,7 @@ def _replace(owner: Any, name: str, patch: Callable[[Callable[..., Any]], Callab
     original = getattr(owner, name, None)
     if original is None:
         return
-    patched = functools.wraps(original)(patch(original))
+    patched = functools.wraps(original)(unseen_by_warnings(patch(original)))
     setattr(owner, name, patched)
 
     def put_back() -> None:

@@ -1,4 +1,4 @@
-"""Rank 0 plans ahead for all ranks: how often to listen, bursts after a suspicion, a new side channel, questions."""
+"""Rank 0 plans ahead for all ranks: what a reading costs, bursts after a suspicion, a new side channel, questions."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from collections.abc import Callable
 from unisono.common.backoff import Backoff
 from unisono.common.schedule import BURST
 from unisono.exchange.thread import ExchangeThread
-from unisono.listen.listening_plan import AHEAD, Announcement, Budget
+from unisono.listen.listening_plan import Announcement, Cost
 from unisono.listen.messages import AllRanksStep
 from unisono.measure.follow_up_questions import FollowUpQuestions
 from unisono.records import StepRecord, are_left_out
 
 SHORTEST_RETRY, LONGEST_RETRY = 2.0, 60.0
-FEWEST_STEPS_BETWEEN_INTERVALS = 512
+LONGEST_BETWEEN_COSTS = 512
+"""Steps after which a cost that has changed is announced again; sooner at first, when little has been measured."""
+
 STEPS_BETWEEN_SUSPICIONS = 10 * BURST
 
 
 class ScheduleAdapter:
     def __init__(self, note: Callable[..., None]) -> None:
         self._note = note
-        self._budget = Budget()
+        self._cost = Cost()
+        self._announced: Announcement | None = None
         self._questions = FollowUpQuestions()
         self._last_step = -1
-        self._interval_set_at = -FEWEST_STEPS_BETWEEN_INTERVALS
         self._processor = time.thread_time()
         self._retry_at, self._backoff = 0.0, Backoff(SHORTEST_RETRY, LONGEST_RETRY)
         self._lost = False
@@ -39,11 +41,10 @@ class ScheduleAdapter:
         if not signals:
             return
         cost = max(signal.cost for signal in signals) + self._own_processor_time()
-        self._budget.observe(max(signal.seconds for signal in signals), cost, record.heard)
+        self._cost.observe(max(signal.seconds for signal in signals), cost, record.heard)
         start = self._soon(exchange)
-        share = exchange.plan.budget(start + AHEAD)
-        if share is not None and start - self._interval_set_at >= FEWEST_STEPS_BETWEEN_INTERVALS:
-            self._set_interval(start, share, exchange)
+        if exchange.plan.needs_cost:
+            self._tell_cost(start, exchange)
         spoilt = [worker for worker, one in enumerate(all_ranks.signal_W) if one is not None and not one.finite]
         # What steering left out has been dealt with, and may go on for the whole run.
         if spoilt and (guarded or not record.skipped) and not are_left_out(record, spoilt):
@@ -88,16 +89,20 @@ class ScheduleAdapter:
         before, self._processor = self._processor, time.thread_time()
         return self._processor - before
 
-    def _set_interval(self, start: int, share: float, exchange: ExchangeThread) -> None:
-        wanted = self._budget.interval(share, exchange.plan.longest_interval(start + AHEAD))
-        current = exchange.plan.interval(start + AHEAD)
-        # Small changes are not worth a new window of directions.
-        if not current / 2 <= wanted <= current * 2:
-            self._interval_set_at = start
-            self._announce(Announcement(start=start, interval=wanted), exchange)
+    def _tell_cost(self, start: int, exchange: ExchangeThread) -> None:
+        cost, last = self._cost.value, self._announced
+        if cost is None:
+            return
+        if last is not None and last.cost is not None:
+            # Small changes are not worth a new window of directions.
+            soonest = last.start + min(self._cost.steps // 2, LONGEST_BETWEEN_COSTS)
+            if start < soonest or last.cost / 2 <= cost <= last.cost * 2:
+                return
+        self._announced = Announcement(start=start, cost=cost)
+        self._announce(self._announced, exchange)
 
     def _soon(self, exchange: ExchangeThread) -> int:
-        return max(self._last_step, exchange.newest) + self._budget.ahead()
+        return max(self._last_step, exchange.newest) + self._cost.ahead()
 
     def _announce(self, announcement: Announcement, exchange: ExchangeThread) -> None:
         exchange.message_store.announce(announcement)

@@ -11,7 +11,7 @@ from unisono.listen.messages import AllRanksStep, RankStep
 from unisono.records import Twins
 
 AUDITS = ("reduced", "used", "weights", "state", "buffers", "start")
-REAL = ("lr", "length", "padding")
+REAL = ("lr", "length", "padding", "input_mean", "input_scale")
 """Compared numbers that may be NaN."""
 
 DATA = {"same_indices_W": "indices", "same_content_W": "content", "same_targets_W": "targets"}
@@ -62,7 +62,7 @@ def _audits(all_ranks: AllRanksStep, present: Sequence[RankStep]) -> dict[str, A
 
 def _data(all_ranks: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name in ("samples", "length", "padding"):
+    for name in ("samples", "length", "padding", "input_mean", "input_scale"):
         found_W = _each(all_ranks, name)
         if any(number is not None for number in found_W):
             values[f"{name}_W"] = found_W
@@ -71,10 +71,14 @@ def _data(all_ranks: AllRanksStep, present: Sequence[RankStep]) -> dict[str, Any
         if _any_equal(found_W):
             values[title] = twins(found_W)
     heard = [signal for signal in present if signal.content is not None]
+    repeats = {signal.repeats for signal in all_ranks.signal_W if signal is not None}
+    if len(repeats) == 1 and len(present) == len(all_ranks.signal_W):
+        values["repeats"] = repeats.pop()
+    known = [signal for signal in present if signal.content is not None or signal.indices is not None]
     return values | {
         "indexed": sum(signal.indices is not None for signal in present),
         "compared": len(heard),
-        "fresh": bool(heard) and all(signal.fresh for signal in heard),
+        "fresh": bool(known) and all(signal.fresh for signal in known),
         "target_rows": min((signal.target_rows for signal in heard), default=0),
     }
 

@@ -20,6 +20,9 @@ PATIENCE = 10.0
 COMPARISONS = ("audit/", "detail/")
 """In these, one voice alone would say that nothing differs."""
 
+OF_EACH_RANK = ("sampler rank",)
+"""Facts that every rank has of its own: what one alone has said is not what the others have."""
+
 OWN_SHARE = 0.01
 MOST_NAMED = 8
 EvidenceRecord = FactsRecord | ReplicasRecord | CoverageRecord | StreamsRecord | BatchRecord
@@ -70,12 +73,13 @@ def _facts(head: dict[str, Any], message_W: Messages, first: Mapping[str, Any]) 
 def facts_record(head: dict[str, Any], topic: str, facts_W: list[Mapping[str, str] | None]) -> FactsRecord:
     """What the workers say of themselves, split into what they agree on and what they do not."""
     names = dict.fromkeys(name for facts in facts_W if facts is not None for name in facts)
+    alone = sum(facts is not None for facts in facts_W) == 1 < len(facts_W)
     same: dict[str, str] = {}
     differ: dict[str, tuple[str | None, ...]] = {}
     for name in names:
         value_W = tuple(None if facts is None else facts.get(name, "") for facts in facts_W)
         known = {value for value in value_W if value is not None}
-        if len(known) == 1:
+        if len(known) == 1 and not (alone and name in OF_EACH_RANK):
             same[name] = known.pop()
         else:
             differ[name] = value_W

@@ -62,6 +62,7 @@ def measure(all_ranks: AllRanksStep, memory: Memory, attempt: int, burst: bool =
         heard=bool(heard),
         skipped=skipped,
         skipped_steps=memory.skipped_steps,
+        missed=not heard and any(signal.due and signal.syncs for signal in present),
         **cheap,
         **heard,
         **compare(all_ranks),

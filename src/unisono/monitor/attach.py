@@ -33,6 +33,15 @@ from unisono.show.sinks.sink import Sink
 
 OLDEST_TORCH = (2, 6)
 _monitors_of_group: Counter[tuple[int, ...]] = Counter()
+_monitors: weakref.WeakKeyDictionary[nn.Module, Monitor] = weakref.WeakKeyDictionary()
+"""Each module's latest one."""
+
+_called = False
+
+
+def has_been_called() -> bool:
+    """Whether somebody has asked to listen in this process."""
+    return _called
 
 
 def attach(
@@ -60,7 +69,8 @@ def attach(
         step with `monitor.step()`.
     :param loader: Your data loader, where it is not torch's own: its sampler's settings are compared between ranks.
     :param run_dir: The run's directory; one that exists is continued as a new attempt.
-    :param schedule: When gradients are heard; by default every step up to 500, then within 0.5 % of the step time.
+    :param schedule: When gradients are heard; by default every step up to 100, then within 1 % of the step time up to
+        500, then within 0.5 %.
     :param weighting: One of `unisono.weightings`: all-reduce leaves the weighted sum it asks for instead of the mean.
         Without it, unisono only listens.
     :param gram: Of steering: `sketch`, or `exact` inner products of all gradients at the price of a slower all-reduce.
@@ -75,6 +85,8 @@ def attach(
     :param on_finding: Called with each new finding, on rank 0, from unisono's own thread.
     :param first_step: The number of the first step, when training resumes.
     """
+    global _called
+    _called = True
     if os.environ.get("UNISONO", "").lower() == "off":
         return NullMonitor()
     _check_torch()
@@ -103,7 +115,8 @@ def attach(
     try:
         if wrapper is None:
             return NullMonitor()
-        monitor = _listen(model, wrapper, settings, steering, must=options is not None)
+        again = _wrapped_again(wrapper, steering, options)
+        monitor = again or _listen(model, wrapper, settings, steering, must=options is not None)
         if options is not None and isinstance(monitor, Monitor):
             try:
                 set_up(model, wrapper, options, optimizers, states, monitor)
@@ -141,8 +154,17 @@ def _listen(
     _introduce(monitor, len(ranks), steering, asked.guard)
     # The monitor must not keep the model alive: gloo's tear-down deadlocks when a DDP object outlives its group.
     # It outlives the wrapper itself: a script that throws it away trains on, unsynchronised.
-    weakref.finalize(getattr(model, "module", model), monitor.retire).atexit = False
+    module = getattr(getattr(model, "_orig_mod", model), "module", model)
+    weakref.finalize(module, monitor.retire).atexit = False
+    _monitors[module] = monitor
     return monitor
+
+
+def _wrapped_again(wrapper: Wrapper, steering: Steering | None, guard: Guard | None) -> Monitor | None:
+    """The monitor that listens to the module inside, if the script has wrapped that anew: one module, one run."""
+    model = wrapper.wrapped() if isinstance(wrapper, DDPWrapper) and steering is None and guard is None else None
+    monitor = None if model is None else _monitors.get(model.module)
+    return monitor if model is not None and monitor is not None and monitor.wrapped_again(model) else None
 
 
 def _wrapper_of(model: nn.Module) -> Wrapper | None:

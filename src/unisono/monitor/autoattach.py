@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import os
 import sys
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from unisono.common.console import Console
-
-HOME = f"{Path(__file__).parents[1]}{os.sep}"
+from unisono.common.unseen_frame import HOME, unseen_by_warnings
+from unisono.monitor.nothing_heard import ProcessEnd
 
 _monitors: list[Any] = []
+_closed_with_the_group: list[Any] = []
 
 
 def install() -> None:
@@ -25,12 +27,14 @@ def install() -> None:
     sys.excepthook = _without_our_frames(sys.excepthook)
     _follow(DistributedDataParallel)
     if hasattr(dist, "destroy_process_group"):
-        dist.destroy_process_group = _after_closing(dist.destroy_process_group)
+        atexit.register(_process_ends)
+        dist.destroy_process_group = _after_closing(dist.destroy_process_group, ProcessEnd())
 
 
 def _follow(cls: type[Any]) -> None:
     original = cls.__init__
 
+    @unseen_by_warnings
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 (it takes the place of DDP's)
         original(self, *args, **kwargs)
@@ -48,17 +52,27 @@ def _follow(cls: type[Any]) -> None:
     cls.__init__ = __init__
 
 
-def _after_closing(original: Any) -> Any:
+def _after_closing(original: Any, end: ProcessEnd) -> Any:
+    @unseen_by_warnings
     @functools.wraps(original)
     def destroy_process_group(group: Any = None) -> None:
         if group is None:
+            end.group_ends()
             while _monitors:
-                _close(_monitors.pop())
+                _closed_with_the_group.append(_monitors.pop())
+                _close(_closed_with_the_group[-1])
             # Gloo's destructor deadlocks with its own workers while they let go of the last collective.
             time.sleep(0.2)
         original(group)
 
     return destroy_process_group
+
+
+def _process_ends() -> None:
+    """What comes after training may fail as well."""
+    for monitor in _closed_with_the_group:
+        with contextlib.suppress(Exception):
+            monitor.tell_of_bad_exit()
 
 
 def _close(monitor: Any) -> None:

@@ -1,4 +1,4 @@
-"""At the end of a process: on a crash or SIGTERM a rank leaves its last steps behind.
+"""At the end of a process: on a crash or SIGTERM a rank leaves its last steps behind, and a word.
 
 SIGTERM reaches a rank that waits in a collective, where no Python handler can run. Python's own C handler still writes
 to the wake-up descriptor, and a thread of ours reads it.
@@ -8,40 +8,90 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
-_callbacks: list[Callable[[str], None]] = []
-_watching = False
+from unisono.exchange.departures import STAYS
+
+SIGTERM = "SIGTERM"
+"""The reason where this process ends by it; `WARNED` where the program has a handler of its own and may go on."""
+
+WARNED = "warned"
+PATIENCE = 0.8
+"""Seconds for all last words together: a launcher waits for the end of this process."""
+
+Waits = Callable[[float], None]
+Callback = Callable[[str], Waits | None]
+_callbacks: list[Callback] = []
+_watching = _warned = False
+_exit: tuple[SystemExit, float] | None = None
+"""The newest call of `sys.exit`, and when it was."""
+
 _speaking = threading.RLock()
 
 
-def on_exit(callback: Callable[[str], None]) -> None:
-    """`callback(reason)` is called when this process is about to end early."""
+def on_exit(callback: Callback) -> None:
+    """`callback(reason)` is called when this process is about to end early; what it returns may wait some seconds."""
     _callbacks.append(callback)
     _watch_sigterm()
+    _watch_exit()
 
 
-def forget(callback: Callable[[str], None]) -> None:
+def forget(callback: Callback) -> None:
     if callback in _callbacks:
         _callbacks.remove(callback)
 
 
-def crashed() -> bool:
-    """Whether the interpreter is ending because of an exception nobody caught."""
-    return getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
+def uncaught() -> BaseException | None:
+    """The exception that nobody caught and that ends the interpreter."""
+    error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error
+
+
+def exit_since(moment: float) -> SystemExit | None:
+    """The `sys.exit` by which the interpreter ends; one from before that moment has been caught."""
+    return _exit[0] if _exit is not None and _exit[1] >= moment else None
+
+
+def warned() -> bool:
+    """Whether the program has met SIGTERM and gone on."""
+    return _warned
 
 
 def speak(reason: str) -> None:
     """Once: the main thread and the watching thread may both come here."""
     with _speaking:
+        began, waits = time.monotonic(), []
         while _callbacks:
             with contextlib.suppress(Exception):
-                _callbacks.pop()(reason)
+                waits.append(_callbacks.pop()(reason))
+        for wait in filter(None, waits):
+            with contextlib.suppress(Exception):
+                wait(max(0.0, began + PATIENCE - time.monotonic()))
+        if reason == SIGTERM and waits:
+            # So long that a rank which is sent away because this one has ended is sent away visibly later.
+            time.sleep(max(0.0, began + STAYS - time.monotonic()))
+
+
+def _watch_exit() -> None:
+    """Python keeps nothing of a SystemExit that would tell at the end with which code it ends."""
+    original = sys.exit
+    if getattr(original, "__wrapped__", None) is None:
+
+        @functools.wraps(original)
+        def noting_exit(status: object = None, /) -> NoReturn:
+            global _exit
+            _exit = SystemExit(status), time.time()
+            original(status)  # type: ignore[arg-type]
+
+        sys.exit = noting_exit
 
 
 def _watch_sigterm() -> None:
@@ -75,16 +125,19 @@ def _unwatch() -> None:
 
 def _die(number: int, frame: FrameType | None) -> None:
     """What SIGTERM did before: the thread below has usually ended the process already."""
-    speak("SIGTERM")
+    speak(SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _wait_for_signals(read_end: int) -> None:
+    global _warned
     while number := os.read(read_end, 1):
         if number[0] == signal.SIGTERM:
-            speak("SIGTERM")
-            if signal.getsignal(signal.SIGTERM) is _die:
+            dies = signal.getsignal(signal.SIGTERM) is _die
+            _warned = not dies
+            speak(SIGTERM if dies else WARNED)
+            if dies:
                 # Only the main thread may use `signal.signal`, and it may be stuck in a collective.
                 ctypes.CDLL(None).signal(signal.SIGTERM, None)
                 os.kill(os.getpid(), signal.SIGTERM)

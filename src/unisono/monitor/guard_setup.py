@@ -94,6 +94,7 @@ def set_up(
         policy.callbacks(),
         lambda: halt(monitor.close, collectives.wait_for_all),
         monitor.reporter.complain,
+        0 if options.resync_from == "first" else None,
     )
     decision_round = DecisionRound(
         collectives,

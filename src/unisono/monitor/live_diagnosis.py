@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from unisono.common.console import Console
+from unisono.common.own_faults import shielded
+from unisono.common.terminal import plain
 from unisono.diagnose.engine import Diagnosis
-from unisono.records import DecisionRecord, Record, from_line, to_line
+from unisono.diagnose.manuals import ManualThresholds, asked_for
+from unisono.records import DecisionRecord, Record, StepRecord, to_line
 from unisono.records.decision_text import is_skip
 from unisono.records.finding import Finding
+from unisono.records.known_attempts import KnownAttempts
+from unisono.show.analysis.checkup import conclude
+from unisono.show.analysis.scan_run import RunOverview
 from unisono.show.sinks.feed import Feed
 from unisono.show.text.findings import block
+from unisono.show.text.manuals import manual_lines
 
 WIDTH = 100
 HELD_STEPS, HELD_SECONDS = 3, 3.0
@@ -34,10 +43,14 @@ class LiveDiagnosis:
         feed: Feed | None = None,
     ) -> None:
         self._diagnosis = Diagnosis(ignore)
+        self._manuals = ManualThresholds() if asked_for(os.environ) else None
         self._console, self._on_finding, self._feed = console, on_finding, feed
-        self._told = 0
+        # A fault of ours must not keep records from the file, nor one finding from being told with the others.
+        self._shielded = partial(shielded, console.complain)
+        self._shown: set[str] = set()
         self._unread = self._held = False
         self._noticed: dict[str, tuple[int, float]] = {}
+        self._attempts = KnownAttempts()
         self._later: deque[Record] = deque()
         self._acts: deque[DecisionRecord] = deque(maxlen=ACTS)
         self.findings: list[Finding] = []
@@ -51,9 +64,12 @@ class LiveDiagnosis:
         self._see(record, line)
 
     def _see(self, record: Record, line: str = "") -> None:
-        written = from_line(line or to_line(record))
+        """A record that a replay would leave out is left out here, too; it stands in the file all the same."""
+        written = self._shielded("reading a record back", lambda: self._attempts.read(line or to_line(record)))
         if written is not None:
-            self._diagnosis.see(written)
+            self._shielded("the diagnosis", self._diagnosis.see, written)
+            if self._manuals is not None and isinstance(written, StepRecord):
+                self._shielded("the manuals' thresholds", self._manuals.see, written)
             self._unread = True
 
     def see_later(self, record: Record) -> None:
@@ -66,13 +82,15 @@ class LiveDiagnosis:
         if not (self._unread or self._held or last):
             return False
         self._unread, self._held = False, False
-        news = self._diagnosis.news(lambda finding: last or self._is_ripe(finding))
+        news = self._shielded("the diagnosis", self._diagnosis.news, lambda one: last or self._is_ripe(one)) or []
         for finding in news:
-            self._say(finding)
+            self._shielded("showing a finding", self._say, finding)
             if self._feed is not None:
-                self._feed.finding(finding)
-            self._hand_over(finding)
-        self.findings = self._diagnosis.findings()
+                self._shielded("handing a finding to the sinks", self._feed.finding, finding)
+            if self._on_finding is not None:
+                self._shielded("`on_finding`", self._on_finding, finding)
+        found = self._shielded("the diagnosis", self._diagnosis.findings)
+        self.findings = self.findings if found is None else found
         return any(finding.at_least("warning") for finding in news)
 
     def skipped_by_guard(self, step: int) -> bool:
@@ -88,32 +106,36 @@ class LiveDiagnosis:
 
     @property
     def suspicious(self) -> bool:
-        return self._diagnosis.suspicious
+        return bool(self._shielded("the diagnosis", lambda: self._diagnosis.suspicious))
 
     def _is_ripe(self, finding: Finding) -> bool:
         step, now = self._diagnosis.run_state.step, time.monotonic()
         noticed = self._noticed.setdefault(finding.code, (step, now))
-        ripe = step >= noticed[0] + HELD_STEPS or now >= noticed[1] + HELD_SECONDS
+        waited = step >= noticed[0] + HELD_STEPS or now >= noticed[1] + HELD_SECONDS
+        # Who tells that a rank has gone has looked for the cause already, and the job may end in the next second.
+        ripe = waited or (finding.code == "UN502" and "how" in finding.evidence)
         self._held = self._held or not ripe
         return ripe
 
     def verdict(self) -> str:
+        """The sentence that everybody is told in the end, and what was found."""
         grave = [finding for finding in self.findings if finding.at_least("warning")]
-        if not grave:
-            return "nothing else was found" if self._acts else "nothing suspicious was found"
         codes = ", ".join(f"{finding.code} {finding.slug}" for finding in grave)
-        return f"found: {codes}"
+        said = conclude(self._diagnosis, RunOverview("", "", None, 0)).verdict_text
+        return f"{said} ({codes})" if codes else said
+
+    def remarks(self) -> list[str]:
+        """What the manuals' thresholds say, where that was asked for."""
+        return [] if self._manuals is None else manual_lines(self._manuals.crossings)
 
     def _say(self, finding: Finding) -> None:
-        self._told += finding.at_least("warning")
-        if finding.at_least("warning") and self._told <= MOST_TOLD:
+        """In full once; one line where it has become graver since."""
+        if not finding.at_least("warning"):
+            return
+        if finding.code in self._shown:
+            self._console.say(f"{finding.code} {finding.slug} is {finding.severity} now: {plain(finding.why)}")
+            return
+        self._shown.add(finding.code)
+        if len(self._shown) <= MOST_TOLD:
             for line in block(finding, WIDTH):
                 self._console.say(line)
-
-    def _hand_over(self, finding: Finding) -> None:
-        if self._on_finding is None:
-            return
-        try:
-            self._on_finding(finding)
-        except Exception as error:
-            self._console.complain(f"`on_finding` failed ({type(error).__name__}: {error}); training is not affected")

@@ -5,42 +5,51 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
-from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from unisono.act.guard.hooks import GuardHooks
 from unisono.act.guard.reporter import Reporter
 from unisono.act.steering.steering import Steering
 from unisono.common.console import Console
-from unisono.exchange.gloo_channel import GlooChannel
+from unisono.exchange.departures import Departures
+from unisono.exchange.gloo_channel import GlooChannel, most_pending
+from unisono.exchange.last_word import LastWord
 from unisono.exchange.rank_facts import compared_model, compared_settings, own_facts
 from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.store import MessageStore, StoreConnections, enter_together, wait_for_registrations
-from unisono.exchange.thread import FAREWELL, ExchangeThread
+from unisono.exchange.thread import FAREWELL, GOING, ExchangeThread
+from unisono.exchange.watch_rank0 import WatchRank0
 from unisono.listen import torch_patches
 from unisono.listen.evidence.collector import EvidenceCollector
 from unisono.listen.evidence.weight_prints import WeightPrints
 from unisono.listen.gradient_reader import GradientReader
 from unisono.listen.listening_plan import ListeningPlan
-from unisono.listen.messages import RankStep
+from unisono.listen.models.ddp import DDPWrapper
 from unisono.listen.models.wrapper import Wrapper
 from unisono.listen.step_tracker import StepTracker
 from unisono.listen.validation import Validation
 from unisono.measure.rank0 import Rank0
 from unisono.monitor import exit_hooks
+from unisono.monitor.last_steps import LastSteps, last_word, signalled
 from unisono.monitor.live_diagnosis import LiveDiagnosis
-from unisono.monitor.run_recorder import RunRecorder, write_rank_file
+from unisono.monitor.run_recorder import RunRecorder
 from unisono.monitor.settings import Settings
-from unisono.records import DecisionRecord, LocalStep
+from unisono.records import DecisionRecord, DepartureRecord
+from unisono.records.departure_order import in_words
 from unisono.records.finding import Finding
 from unisono.show.sinks.feed import Feed
 
 RING = 1_000
-CRASH_PATIENCE = 0.5
+CRASH_PATIENCE = 1.0
 """Seconds for others' last messages when this rank has failed: its launcher waits to hear of it."""
 
 
@@ -53,13 +62,12 @@ class Monitor:
         self.rank = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
         self.world = len(ranks)
         self.closed = False
-        self._steering = steering
+        self._wrapper, self._steering = wrapper, steering
         self._guard_hooks: GuardHooks | None = None
         self._validated: int | None = None
         """The step of the last number that `record_validation` was given."""
 
         self._console = Console("unisono" if self.rank == 0 else f"unisono: rank {ranks[self.rank]}")
-        self._ring: deque[RankStep] = deque(maxlen=RING)
         self._reader = GradientReader(wrapper.named_parameters(), self.world)
         if self._reader.trouble:
             self._console.complain(
@@ -67,6 +75,7 @@ class Monitor:
                 "Triton needs a C compiler and a folder to write to (TRITON_CACHE_DIR)"
             )
         self._global_rank = ranks[self.rank]
+        self._last_steps = LastSteps(self._global_rank, RING)
         self._pid = os.getpid()
         # The collector lets go of the user's loader after the first step; so do we.
         self._settings = replace(settings, loader=None)
@@ -88,12 +97,27 @@ class Monitor:
         self._tracker = StepTracker(
             wrapper, self._reader, self._evidence, share, plan, submit, complain, first_step, steering
         )
+        self._exchange.backward_since = lambda: self._tracker.backward_since
         self.reporter = Reporter(self._log, self._console, lambda: self._tracker.step)
         torch_patches.connect(self._tracker)
         torch_patches.connect(self._evidence)
         self._exchange.start()
-        atexit.register(self.close)
-        exit_hooks.on_exit(self._write_last_steps)
+        atexit.register(self._close_at_exit)
+        # A process that `multiprocessing` has forked ends without what is registered there.
+        self._forked_ends = Finalize(None, self._close_at_exit, exitpriority=0) if parent_process() else None
+        exit_hooks.on_exit(self._process_ends)
+
+    def wrapped_again(self, model: DistributedDataParallel) -> bool:
+        """Whether this monitor goes on with another wrapper around the same parameters."""
+        wrapper = self._wrapper
+        if self.closed or not isinstance(wrapper, DDPWrapper) or wrapper.is_model(model) or self._steering is not None:
+            return False
+        anew = DDPWrapper(model)
+        held = [id(parameter) for _, parameter in anew.named_parameters()]
+        if anew.ranks() != wrapper.ranks() or held != [id(parameter) for parameter in self._reader.parameters]:
+            return False
+        wrapper.wrap_again(model)
+        return True
 
     @property
     def run_dir(self) -> str | None:
@@ -141,9 +165,11 @@ class Monitor:
         :param accuracy: A number or a tensor with one; more is better, so hand over `-loss` where there is only a loss.
         """
         step = self._tracker.step - 1
-        if self.closed or os.getpid() != self._pid or step == self._validated or self._tracker.capturing():
+        if self.closed or os.getpid() != self._pid or step == self._validated:
             return
         try:
+            if self._tracker.capturing():
+                return
             self._exchange.submit_validation(Validation(step, accuracy))
             self._validated = step
         except Exception as error:
@@ -162,34 +188,70 @@ class Monitor:
 
     def close(self) -> None:
         """Stops listening, writes down what is still on its way, and says goodbye. Safe to call twice."""
+        self._close(sys.exc_info()[1])
+
+    def _close_at_exit(self) -> None:
+        self._close(sys.exc_info()[1], exits=True)
+
+    def _close(self, error: BaseException | None, exits: bool = False) -> None:
+        """:param error: The one that leads through this call, as in a `finally` block."""
         if os.getpid() != self._pid:
             return
         self._stop_listening()
-        crashed = exit_hooks.crashed()
-        if crashed:
-            exit_hooks.speak("crash")
-        self._exchange.close(CRASH_PATIENCE if crashed else FAREWELL)
-        if crashed:
-            # Once more, with the newest steps: the listening thread had not taken them over.
-            with contextlib.suppress(Exception):
-                self._write_last_steps("crash")
-        exit_hooks.forget(self._write_last_steps)
-        atexit.unregister(self.close)
+        error = exit_hooks.uncaught() or error
+        word = last_word(error, exits, self._tracker.backward_error, self._exchange.trained_until)
+        going = word.how in GOING
+        if going:
+            # Something at once; later once more, with steps that the listening thread has not taken over yet.
+            self._exchange.leave(word, CRASH_PATIENCE)
+            self._last_steps.try_to_write(self._exchange)
+        self._exchange.close(word, CRASH_PATIENCE if going else FAREWELL)
+        if going:
+            self._last_steps.try_to_write(self._exchange)
+        exit_hooks.forget(self._process_ends)
+        atexit.unregister(self._close_at_exit)
+        if self._forked_ends is not None:
+            self._forked_ends.cancel()
+
+    def tell_of_bad_exit(self) -> None:
+        """Called at the end of a process whose listening has ended before, with the process group."""
+        word = last_word(exit_hooks.uncaught(), True, "", self._exchange.trained_until)
+        facts, rank = self._exchange.run_facts, self._global_rank
+        if os.getpid() != self._pid or word.ended == "finished" or facts is None:
+            return
+        departure = DepartureRecord(
+            facts["attempt"], self._exchange.newest, word.time, rank, word.how, word.detail, told_by=rank
+        )
+        if self._log is not None:
+            self._log.amend_end(word, departure)
+        else:
+            self._last_steps.departures.append(departure)
+            self._last_steps.try_to_write(self._exchange)
+
+    def _process_ends(self, reason: str) -> Callable[[float], None] | None:
+        """Called in the last moment of a process, perhaps from another thread while training still waits."""
+        dies = reason == exit_hooks.SIGTERM
+        if dies:
+            self._exchange.leave(signalled(), exit_hooks.PATIENCE)
+        self._last_steps.try_to_write(self._exchange)
+        return self._exchange.join if dies else None
 
     def retire(self) -> None:
         """The model is gone. Called while Python collects garbage: nothing may be waited for, no thread started."""
         if os.getpid() == self._pid:
             self._stop_listening()
-            self._exchange.leave()
+            # Where a script leaves by `sys.exit`, its model goes before the interpreter does.
+            leaves = exit_hooks.exit_since(self._exchange.trained_until)
+            self._exchange.leave(None if leaves is None else last_word(leaves, True, ""))
 
     def _stop_listening(self) -> None:
         if not self.closed:
             self.closed = True
             torch_patches.disconnect(self._evidence)
             torch_patches.disconnect(self._tracker)
-            self._tracker.close()
-            self._evidence.close()
-            self._reader.release()
+            for let_go in (self._tracker.close, self._evidence.close, self._reader.release):
+                with contextlib.suppress(Exception):
+                    let_go()
             if self._guard_hooks is not None:
                 self._guard_hooks.leave()
 
@@ -197,19 +259,48 @@ class Monitor:
         """The listening thread's last act."""
         self._stores.let_go()
         if self._log is not None:
-            self._log.close(self._exchange.lost)
+            self._log.close(self._exchange.lost, self._exchange.last_word)
+
+    def _deaf(self, word: LastWord, closing: bool) -> None:
+        """The listening thread has died or stands still. Called on the training thread, or by who closes it."""
+        self._console.complain(
+            f"rank {self._global_rank} has not been heard since step {word.unheard_since} (unisono's own thread "
+            "has ended or stands still); training is not affected"
+        )
+        with contextlib.suppress(Exception):
+            if self._log is not None:
+                self._log.note_deaf(self._global_rank, word, closing)
+            elif closing:
+                with self._stores.for_waiting() as store:
+                    self._exchange.message_store.last_word_over(store, word)
+
+    def _departed(self, departures: list[DepartureRecord]) -> None:
+        """Rank 0 has gone, and it cannot say so any more."""
+        if departures:
+            self._last_steps.departures += departures
+            self._last_steps.try_to_write(self._exchange)
+            if self.rank == 1:
+                for departure in departures:
+                    self._console.complain(in_words(departure))
 
     def __enter__(self) -> Monitor:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._close(error)
 
     def _open_log(self, ranks: list[int]) -> RunRecorder:
         settings = self._settings
         feed = Feed(settings.sinks, self._console)
         diagnosis = LiveDiagnosis(self._console, settings.ignore, settings.on_finding, feed)
         return RunRecorder(settings.run_dir, ranks, settings.first_step, self._console, diagnosis, feed)
+
+    def _make_rank0(self, wrapper: Wrapper, ranks: list[int]) -> Rank0 | None:
+        log = self._log
+        if log is None:
+            return None
+        said = (log.write, log.met, log.diagnosis, wrapper.plain_mean, self._console.complain)
+        return Rank0(ranks, log.attempt, self._reader.layout, *said, self._settings.first_step)
 
     def _make_exchange(self, wrapper: Wrapper, plan: ListeningPlan, ranks: list[int], nth: int) -> ExchangeThread:
         self._stores = stores = StoreConnections(ranks, nth)
@@ -221,16 +312,13 @@ class Monitor:
                 enter_together(store, era, self.world, given_up)
                 return GlooChannel(store, self.rank, self.world, layout.size, era, start)
 
-        rank0 = None
-        if self._log is not None:
-            log, complain = self._log, self._console.complain
-            rank0 = Rank0(ranks, log.attempt, layout, log.write, log.met, log.diagnosis, wrapper.plain_mean, complain)
+        rank0 = self._make_rank0(wrapper, ranks)
         quiet = self._console.complain if rank0 is not None else _silence
-        channel = ReconnectingChannel(connect, quiet)
+        channel = ReconnectingChannel(connect, quiet, most_pending(self.world, layout.size))
         if self.world > 1:
             channel.begin(0, self._settings.first_step)
-        announce = None if self._log is None else {"run_dir": str(self._log.run_dir), "attempt": self._log.attempt}
         message_store = MessageStore(stores.for_messages, self.rank, self.world)
+        departures = Departures(ranks, self.rank, 0 if self._log is None else self._log.attempt)
         facts = own_facts(self._global_rank, self._reader) | {
             "steering": "" if self._steering is None else str(self._steering),
             "guard": self._settings.guard,
@@ -243,34 +331,16 @@ class Monitor:
             plan,
             layout,
             facts,
-            announce,
-            keep=self._ring.append,
+            None if self._log is None else self._log.facts_for_others(),
+            keep=self._last_steps.steps.append,
             complain=quiet,
             rank0=rank0,
-            write_last_steps=lambda: self._write_last_steps("finding"),
+            write_last_steps=lambda: self._last_steps.write(self._exchange),
             finished=self._finished,
+            departures=departures,
+            watch=WatchRank0(message_store, departures, self._departed),
+            deaf=self._deaf,
         )
-
-    def _write_last_steps(self, reason: str) -> None:
-        facts = self._exchange.run_facts
-        if facts is not None:
-            steps = [_local(signal, facts["attempt"], self._global_rank) for signal in list(self._ring)]
-            write_rank_file(facts["run_dir"], self._global_rank, steps)
-
-
-def _local(signal: RankStep, attempt: int, rank: int) -> LocalStep:
-    norm = None if signal.squared_norm is None else signal.squared_norm**0.5
-    return LocalStep(
-        attempt=attempt,
-        rank=rank,
-        step=signal.step,
-        time=signal.time,
-        loss=signal.loss,
-        finite=signal.finite,
-        norm=norm,
-        compute=signal.compute,
-        seconds=signal.seconds,
-    )
 
 
 def _silence(text: str) -> None:

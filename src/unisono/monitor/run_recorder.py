@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,24 @@ from typing import Any
 from unisono import __version__
 from unisono.common.console import Console
 from unisono.common.errors import RunFileError, RunInUse
+from unisono.common.own_faults import shielded
 from unisono.common.terminal import short
-from unisono.common.whole_file import replacing
+from unisono.exchange.last_word import LastWord
+from unisono.exchange.processes import own_process
 from unisono.measure.evidence_records import facts_record
 from unisono.monitor.live_diagnosis import LiveDiagnosis
 from unisono.records import (
     FORMAT,
     AttemptRecord,
     DecisionRecord,
+    DepartureRecord,
     EndRecord,
-    LocalStep,
+    NoteRecord,
     Record,
     RunRecord,
     StepRecord,
     ValidationRecord,
     WorkerFacts,
-    to_line,
 )
 from unisono.records.runfile import RUNS, RunWriter, continue_or_create, new_run_dir, point_latest_at, read_run
 from unisono.show.sinks.feed import Feed
@@ -57,10 +60,12 @@ class RunRecorder:
             point_latest_at(self.run_dir)
         self._console, self._first_step, self._ranks = console, first_step, ranks
         self._summary = Summary(len(ranks), ranks)
+        self._end: EndRecord | None = None
         self.diagnosis, self._feed = diagnosis, feed
         self._last_step = first_step - 1
         self._synced = time.monotonic()
         self._said_dropped = False
+        self._closed = False
         self._lock = threading.Lock()
         if self._writer.needs_header:
             self._writer.write(RunRecord(FORMAT, self.run_dir.name, time.time(), script_name(), __version__))
@@ -85,6 +90,7 @@ class RunRecorder:
                 launcher=launcher(),
                 steering=own["steering"],
                 guard=own["guard"],
+                tells_end=True,
             )
         )
         head = {"attempt": self.attempt, "step": self._first_step, "time": time.time()}
@@ -100,11 +106,11 @@ class RunRecorder:
             written, line = self._writer.write(record), self._writer.newest_line
         self.diagnosis.see(record, line)
         if isinstance(record, StepRecord):
-            self._summary.add(record)
-            self._feed.step(record)
             self._last_step = max(self._last_step, record.step)
+            shielded(self._console.complain, "the summary", self._summary.add, record)
+            shielded(self._console.complain, "feeding the sinks", self._feed.step, record)
         elif isinstance(record, ValidationRecord):
-            self._feed.validation(record)
+            shielded(self._console.complain, "feeding the sinks", self._feed.validation, record)
         self._tell_of_troubles(written)
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self._synced = time.monotonic()
@@ -127,31 +133,74 @@ class RunRecorder:
             self._said_dropped = True
             self._console.say(f"the run file cannot be written ({self._writer.last_error}); training is not affected")
 
-    def close(self, lost: int) -> None:
-        summary = self._summary
-        self._writer.write(
-            EndRecord(
-                attempt=self.attempt,
-                step=self._last_step,
-                time=time.time(),
-                steps=summary.steps,
-                heard=summary.heard,
-                lost=lost,
-                listening_cost=summary.listening_cost,
-            )
+    def note_deaf(self, rank: int, word: LastWord, closing: bool) -> None:
+        """The thread that writes otherwise cannot."""
+        step = word.unheard_since or 0
+        text = f"ranks [{rank}] are not heard since step {step}, though training went on: unisono's thread stands still"
+        note = NoteRecord(self.attempt, step, time.time(), text, about="unheard", ranks=(rank,))
+        if self._lock.acquire(timeout=LOCK_SECONDS):
+            self._writer.write(note)
+            self._lock.release()
+            self.diagnosis.see_later(note)
+        if closing:
+            self.close(0, word)
+
+    def facts_for_others(self) -> dict[str, Any]:
+        """Where the run is written, and what shows whether its writer lives."""
+        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return {
+            "run_dir": str(self.run_dir),
+            "attempt": self.attempt,
+            "process": own_process(),
+            "hosts_store": self._ranks[0] == 0 and not agent,
+        }
+
+    def close(self, lost: int, word: LastWord | None = None) -> None:
+        """Once. A listening thread that stands still may stand in the file, so that is not waited for."""
+        if self._closed or not self._lock.acquire(timeout=LOCK_SECONDS):
+            return
+        self._closed = True
+        summary, word = self._summary, word or LastWord()
+        self._end = end = EndRecord(
+            attempt=self.attempt,
+            step=self._last_step,
+            time=time.time(),
+            steps=summary.steps,
+            heard=summary.heard,
+            lost=lost,
+            listening_cost=summary.listening_cost,
+            ended=word.ended,
+            trained=word.step,
+            detail=word.exit_code,
         )
+        self._writer.write(end)
         self._writer.close()
-        for line in summary.lines():
+        self._lock.release()
+        self.diagnosis.see(end)
+        for line in shielded(self._console.complain, "the summary", summary.lines) or []:
             self._console.say(line)
-        if summary.steps:
-            self._console.say(self.diagnosis.verdict())
+        verdict = shielded(self._console.complain, "the verdict", self.diagnosis.verdict) or "no verdict"
+        self._console.say(verdict)
+        for line in shielded(self._console.complain, "the verdict", self.diagnosis.remarks) or []:
+            self._console.say(line)
         place = short(self.run_dir)
         dropped = f" ({self._writer.dropped} records could not be written)" if self._writer.dropped else ""
         found = any(finding.at_least("warning") for finding in self.diagnosis.findings)
         found = found or bool(self._summary.decision_counts.decided)
         look = f"; look at it with: unisono diagnose {place}" if found else ""
         self._console.say(f"recorded in {place}{dropped}{look}")
-        self._feed.close(self.diagnosis.verdict())
+        self._feed.close(verdict)
+
+    def amend_end(self, word: LastWord, departure: DepartureRecord) -> None:
+        """The process fails after the run was closed as one that has finished."""
+        if self._end is None or self._end.ended != "finished":
+            return
+        writer = RunWriter(self.run_dir)
+        writer.write(departure)
+        self._end = replace(self._end, time=time.time(), ended=word.ended, detail=word.exit_code)
+        writer.write(self._end)
+        writer.close()
+        self._console.say(f"the job failed after training had ended ({word.detail}): the run has not finished well")
 
 
 def _worker(rank: int, facts: dict[str, Any] | None) -> WorkerFacts:
@@ -168,14 +217,6 @@ def _next_attempt(run_dir: Path) -> int:
         return continue_or_create(run_dir)
     except OSError:
         return 1
-
-
-def write_rank_file(run_dir: str, rank: int, steps: list[LocalStep]) -> None:
-    """In one write: called while the process is dying."""
-    folder = Path(run_dir)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with replacing(folder / f"rank-{rank}.jsonl") as file:
-        file.write("".join(to_line(step) + "\n" for step in steps).encode())
 
 
 LOCK_TRIES, LOCK_SECONDS = 10, 0.3

@@ -57,6 +57,11 @@ def is_skip(record: DecisionRecord) -> bool:
     return not record.dry and "skip" in actions_of(record)
 
 
+def is_halt(record: DecisionRecord) -> bool:
+    """Whether the job was really stopped."""
+    return not record.dry and "halt" in actions_of(record)
+
+
 def ranks_of(record: DecisionRecord) -> list[int]:
     return [rank for rank in record.ranks if rank is not None]
 
@@ -72,16 +77,16 @@ class DecisionCounts:
     def __init__(self) -> None:
         self.newest: deque[DecisionRecord] = deque(maxlen=KEPT)
         self._done, self._would = _Tally(), _Tally()
+        self.stopped_at: int | None = None
+        """The step at which the guard stopped the job, if that is how its newest attempt ended."""
 
     def add(self, record: DecisionRecord) -> None:
         self.newest.append(record)
         (self._would if record.dry else self._done).add(record)
+        self.stopped_at = record.step if is_halt(record) else None
 
-    @property
-    def stopped_at(self) -> int | None:
-        """The step at which the guard stopped the job, if that is how it ended."""
-        last = self.newest[-1] if self.newest else None
-        return last.step if last is not None and not last.dry and "halt" in actions_of(last) else None
+    def attempt_begins(self) -> None:
+        self.stopped_at = None
 
     @property
     def decided(self) -> int:

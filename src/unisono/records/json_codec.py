@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, make_dataclass
 from functools import lru_cache
@@ -11,7 +12,14 @@ from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
 LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
+MOST_COUNTED = 2**53
+"""No step, rank or count is larger, and floats still tell it from the next; the step before the first is -1."""
+
 LARGEST = 10**308
+LEAST, MOST = 1e-75, 1e75
+"""Numbers of training beyond these are as good as zero and infinite, and are read as such: no gradient of 32 bits comes
+near them, and fourth powers between them are still numbers."""
+
 LATEST_TIME = 1e11
 NO_LIST = "should be a list"
 NON_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -25,7 +33,7 @@ class Codec(NamedTuple):
     write: Callable[[Any], str]
     read: Callable[[Any], Any]
     usual: type | None = None
-    """Values of this very type need no reading: most of a run file is such values, and a call for each takes long."""
+    """Usual numbers of this very type need no reading: most of a run file is such, and a call for each takes long."""
 
 
 def _quoted_if_not_finite(number: str) -> str:
@@ -74,6 +82,12 @@ def _write_rows(rows: tuple[tuple[float | None, ...], ...]) -> str:
 
 
 def _read_int(value: Any) -> int:
+    if type(value) is int and -1 <= value <= MOST_COUNTED:
+        return value
+    raise ValueError("should be a whole number from -1 to 2^53")
+
+
+def _read_index(value: Any) -> int:
     if type(value) is int and LEAST_INT <= value <= MOST_INT:
         return value
     raise ValueError("should be a whole number of at most 64 bits")
@@ -87,12 +101,20 @@ def _read_bool(value: Any) -> bool:
 
 def _read_float(value: Any) -> float:
     if type(value) is float:
-        return value
+        return _usable(value)
     if type(value) is int and -LARGEST <= value <= LARGEST:
-        return float(value)
+        return _usable(float(value))
     if type(value) is str and value in NON_FINITE:
         return NON_FINITE[value]
     raise ValueError("should be a number")
+
+
+def _usable(value: float) -> float:
+    if -LEAST < value < LEAST:
+        return math.copysign(0.0, value)
+    if -MOST < value < MOST:
+        return value
+    return math.copysign(math.inf, value)
 
 
 def _read_time(value: Any) -> float:
@@ -121,20 +143,14 @@ def _checked_list(values: Any) -> list[Any]:
     raise ValueError(NO_LIST)
 
 
-# The usual type is let through without a call for each value: most of a run file is lists of floats.
-def _row_of(usual: type, read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def read_row(row: Any) -> tuple[Any, ...]:
-        if type(row) is not list:
-            raise ValueError(NO_LIST)
-        for value in row:
-            if type(value) is not usual:
-                return tuple([v if type(v) is usual or v is None else read(v) for v in row])
-        return tuple(row)
-
-    return read_row
-
-
-_read_floats = _row_of(float, _read_float)
+# The usual values are let through without a call for each: most of a run file is lists of floats.
+def _read_floats(row: Any) -> tuple[float | None, ...]:
+    if type(row) is not list:
+        raise ValueError(NO_LIST)
+    for value in row:
+        if type(value) is not float or not (LEAST < value < MOST or -MOST < value < -LEAST or value == 0.0):
+            return tuple([v if v is None or (type(v) is float and LEAST < v < MOST) else _read_float(v) for v in row])
+    return tuple(row)
 
 
 def _read_rows(rows: Any) -> tuple[tuple[Any, ...], ...]:
@@ -142,15 +158,21 @@ def _read_rows(rows: Any) -> tuple[tuple[Any, ...], ...]:
         if type(row) is not list:
             raise ValueError("should be a list of lists")
     for value in chain.from_iterable(rows):
-        if type(value) is not float:
+        if type(value) is not float or not (LEAST < value < MOST or -MOST < value < -LEAST or value == 0.0):
             return tuple([_read_floats(row) for row in rows])
     return tuple(map(tuple, rows))
 
 
-def _read_ints(row: Any) -> tuple[int | None, ...]:
-    if set(map(type, _checked_list(row))) == {int} and min(row) >= LEAST_INT and max(row) <= MOST_INT:
+def _read_bools(row: Any) -> tuple[bool | None, ...]:
+    if set(map(type, _checked_list(row))) == {bool}:
         return tuple(row)
-    return tuple([None if v is None else _read_int(v) for v in row])
+    return tuple([None if value is None else _read_bool(value) for value in row])
+
+
+def _read_ints(row: Any) -> tuple[int | None, ...]:
+    if set(map(type, _checked_list(row))) == {int} and min(row) >= 0 and max(row) <= MOST_COUNTED:
+        return tuple(row)
+    return tuple([None if value is None else _read_int(value) for value in row])
 
 
 def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -170,7 +192,12 @@ def _mapping_of(read: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
     return read_mapping
 
 
-TIME = Codec(_write_time, _read_time)
+SPECIAL = {
+    "time": Codec(_write_time, _read_time),
+    "indices": Codec(encode_plain, each(_or_none(_read_index))),
+}
+"""By the name of the field: what its type alone does not tell."""
+
 CODECS: dict[object, Codec] = {
     int: Codec(_write_int, _read_int),
     int | None: Codec(_write_int, _or_none(_read_int)),
@@ -181,7 +208,7 @@ CODECS: dict[object, Codec] = {
     str: Codec(encode_plain, _read_text),
     tuple[str, ...]: Codec(encode_plain, _read_texts),
     tuple[int | None, ...]: Codec(encode_plain, _read_ints),
-    tuple[bool | None, ...]: Codec(encode_plain, _row_of(bool, _read_bool)),
+    tuple[bool | None, ...]: Codec(encode_plain, _read_bools),
     tuple[float | None, ...]: Codec(_write_floats, _read_floats),
     tuple[tuple[float | None, ...], ...]: Codec(_write_rows, _read_rows),
     Mapping[str, float]: Codec(_write_numbers, _mapping_of(_read_float)),
@@ -206,7 +233,7 @@ class Form:
     def __init__(self, cls: type[Any], extra: Mapping[object, Codec] | None = None) -> None:
         known = CODECS | dict(extra or {})
         hints = get_type_hints(cls)
-        codecs = {f.name: TIME if f.name == "time" else known[hints[f.name]] for f in fields(cls)}
+        codecs = {f.name: SPECIAL.get(f.name) or known[hints[f.name]] for f in fields(cls)}
         self._cls, self._thawed = cls, _thawed(cls)
         self._values = attrgetter(*codecs)
         self._writers = [(f',"{f.name}":', _default(f), codecs[f.name].write) for f in fields(cls)]
@@ -238,13 +265,15 @@ class Form:
         values = self._defaults.copy()
         for at, own in self._fresh:
             values[at] = _default(own)
-        readers = self._readers
+        readers: dict[str, tuple[int, Any, Callable[[Any], Any]]] = self._readers
+        least, most = LEAST, MOST
         key = ""
         try:
             for key, value in content.items():
                 if key in readers:
                     at, usual, read = readers[key]
-                    values[at] = value if type(value) is usual else read(value)
+                    # True is such a number, too; what is not, its reader looks at.
+                    values[at] = value if type(value) is usual and least < value < most else read(value)
         except ValueError as error:
             raise ValueError(f"{key} {error}") from None
         return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import fields
 from itertools import chain
 from operator import attrgetter
@@ -12,10 +12,12 @@ from typing import Any, TypeAlias, cast, get_args
 
 from unisono.records.decision import DecisionRecord
 from unisono.records.evidence import BatchRecord, CoverageRecord, FactsRecord, ReplicasRecord, StreamsRecord
-from unisono.records.json_codec import Codec, Form, each
+from unisono.records.json_codec import MOST_COUNTED, Codec, Form, each
 from unisono.records.run import (
     AttemptRecord,
+    DepartureRecord,
     EndRecord,
+    HeartbeatRecord,
     LocalStep,
     NoteRecord,
     RunRecord,
@@ -37,8 +39,11 @@ Record: TypeAlias = (
     | ValidationRecord
     | NoteRecord
     | EndRecord
+    | HeartbeatRecord
+    | DepartureRecord
     | LocalStep
 )
+MOST_UNNAMED = 1024
 RECORD_TYPES: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Record)}
 
 
@@ -64,6 +69,12 @@ def from_line(text: str) -> Record | None:
     record = cast(Record, _FORMS[kind].read(content))
     if type(record) is StepRecord:
         _check_shapes(record)
+    elif type(record) is AttemptRecord:
+        _check_workers(record)
+    elif type(record) is CoverageRecord:
+        _check_samples(record)
+    if kind in _TWINS:
+        _check_twins(record)
     return record
 
 
@@ -107,12 +118,34 @@ def _refuse_constant(name: str) -> Any:
 
 def _check_shapes(record: StepRecord) -> None:
     # What is empty is not known, and most fields are.
-    workers = set(map(len, filter(None, _of_workers(record))))
+    workers = set(map(len, filter(None, of_workers(record))))
     matrices = _matrices(record)
     if any(matrices):
         workers.update(map(len, chain.from_iterable(matrices)))
     if len(workers) > 1 or len(set(map(len, filter(None, _of_groups(record))))) > 1:
         _refuse_shape(record)
+
+
+def _check_workers(record: AttemptRecord) -> None:
+    """The size of the world is believed only as far as the workers are there; without any, within reason."""
+    fits = 0 < record.world <= MOST_UNNAMED if not record.workers else record.world == len(record.workers)
+    if not fits:
+        raise ValueError(f"world should be the number of workers. Found {record.world}")
+    if len({worker.rank for worker in record.workers}) < len(record.workers):
+        raise ValueError("workers should have different ranks")
+
+
+def _check_samples(record: CoverageRecord) -> None:
+    """Estimates of how many there are, but still numbers of something."""
+    for estimate in (record.distinct, *record.distinct_W):
+        if estimate is not None and not 0 <= estimate <= MOST_COUNTED:
+            raise ValueError(f"distinct samples should be counted from 0 up. Found {estimate:g}")
+
+
+def _check_twins(record: Record) -> None:
+    for twins_W in filter(None, _TWINS[record.kind](record)):
+        if max((first for first in twins_W if first is not None), default=0) >= len(twins_W):
+            raise ValueError("a worker should share with one of the others")
 
 
 def _refuse_shape(record: StepRecord) -> None:
@@ -141,7 +174,14 @@ _FORMS = {kind: Form(cls, {tuple[WorkerFacts, ...]: _WORKER_LIST}) for kind, cls
 _LOADS = _fastest()
 _STRICT = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
 _SHAPES = [(f.name, *shape.groups()) for f in fields(StepRecord) if (shape := re.search("_([WG])([WG]?)$", f.name))]
-_of_workers = attrgetter(*(name for name, outer, _ in _SHAPES if outer == "W"))
+of_workers = attrgetter(*(name for name, outer, _ in _SHAPES if outer == "W"))
 _of_groups = attrgetter(*(name for name, outer, _ in _SHAPES if outer == "G"))
 _matrices = attrgetter(*(name for name, _, inner in _SHAPES if inner))
 """Every matrix has workers as its columns."""
+
+_OF_TWINS = ("reduced", "used", "weights", "state", "buffers", "start", "settings")
+_TWINS: dict[str, Callable[[Any], Iterable[Sequence[int | None]]]] = {
+    "step": attrgetter(*(f"{name}_W" for name in (*_OF_TWINS, "same_indices", "same_content", "same_targets"))),
+    "replicas": lambda record: (record.weights_W,),
+    "streams": lambda record: record.same.values(),
+}

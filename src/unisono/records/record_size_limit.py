@@ -12,7 +12,7 @@ LONGEST_NUMBER = 17
 """Bytes of a number in a list, with its comma."""
 
 FIRST_TO_GO = (
-    *("step_W", "padding_W", "length_W", "distance_W", "weight_W", "samples_W"),
+    *("step_W", "padding_W", "length_W", "input_mean_W", "input_scale_W", "distance_W", "weight_W", "samples_W"),
     *("compute_W", "window_cos_W", "cos_W", "norm_W", "loss_W"),
 )
 """What says least about which worker is at fault goes first; exact evidence and `finite_W` last."""

@@ -62,6 +62,10 @@ class AttemptRecord:
     guard: str = ""
     """What the guard may do; empty where there is none."""
 
+    tells_end: bool = False
+    """Whether the writer writes an end record, so that its absence says something. Those of before did not say how a
+    job ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -80,6 +84,9 @@ class StepRecord:
 
     skipped_steps: int = 0
     """How many such steps there have been in this attempt."""
+
+    missed: bool = False
+    """The gradients of this step were synchronised and should have been heard, and no worker has heard its own."""
 
     loss_W: Floats = ()
     loss_mean: float | None = None
@@ -185,7 +192,12 @@ class StepRecord:
     """Mean length of the samples, where they are sequences of whole numbers."""
 
     padding_W: Floats = ()
-    """Share of padding, where the batch has an attention mask."""
+    """Share of targets that the loss leaves out (-100), where there are any, else of padding by the batch's mask."""
+
+    input_mean_W: Floats = ()
+    """Mean of the numbers that the model was fed with; `input_scale_W`: their standard deviation. Of some of them."""
+
+    input_scale_W: Floats = ()
 
     indexed: int = 0
     """Workers whose dataset indices are known for this step."""
@@ -196,13 +208,17 @@ class StepRecord:
     fresh: bool = False
     """No worker has had its batch before, as far as it remembers."""
 
+    repeats: int | None = None
+    """The step at which all workers had the batches of this step before, where it was the same one for all."""
+
     same_indices_W: Twins = ()
     """Who read the same dataset indices as whom; this and the next two are empty where no two workers did."""
 
     same_content_W: Twins = ()
     same_targets_W: Twins = ()
     target_rows: int = 0
-    """Distinct rows of the batch's last part on the worker with the fewest: equal labels of few kinds prove little."""
+    """Distinct rows of the batch's last part on the worker with the fewest: equal labels of few kinds prove little.
+    0 where a worker has had exactly these before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +249,16 @@ class NoteRecord:
     text: str
     about: str = ""
     """`missing` (no sign of life), `unheard` (trains, but does not report), `returned`, `directions-lost`,
-    `directions-back`; `decisions-differ` where the workers do not hold the same decisions of the guard."""
+    `directions-back`; `nothing-heard` (a process trained, and had no model that unisono hears); `decisions-differ`
+    where the workers do not hold the same decisions of the guard;
+    `roll-backs-used-up` where it rolls back no more."""
 
     ranks: Ints = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EndRecord:
-    """The attempt was closed in good order."""
+    """The attempt was closed by its writer."""
 
     kind: ClassVar[str] = "end"
     attempt: int
@@ -250,6 +268,49 @@ class EndRecord:
     heard: int
     lost: int
     listening_cost: float | None = None
+    ended: str = "unknown"
+    """`finished` (also where `smoke`, a test or the guard stopped the job), `crashed` or `killed`, as far as the writer
+    can tell; a file from before this was written down says `unknown`."""
+
+    detail: str = ""
+    """The exit code, where it was not 0."""
+
+    trained: int = -1
+    """The last step that the writer's own rank has finished, also where nothing was recorded of it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRecord:
+    """The writer lives, though there was nothing else to write for some seconds."""
+
+    kind: ClassVar[str] = "heartbeat"
+    attempt: int
+    step: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class DepartureRecord:
+    """A rank has gone before the job was over; in the run file, or in the file of the rank that tells it."""
+
+    kind: ClassVar[str] = "departure"
+    attempt: int
+    step: int
+    """The last one that the rank is known to have finished."""
+
+    time: float
+    rank: int
+    """Who has gone."""
+
+    how: str
+    """`signal`, `exception`, `exit` (by itself, before the end), `lost` (its process or connection is gone, and it left
+    no word), `silence` (no sign of life for too long)."""
+
+    detail: str = ""
+    """The signal, the exception in one line, the exit code, or what was seen of the loss."""
+
+    told_by: int = 0
+    """The rank that tells it: the same one where it left a word itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,17 @@ def test_the_norm_to_clip_at_leaves_99_of_100_newer_steps_alone(tmp_path, capsys
     assert 0.98 <= sum(norm <= found["clip"] for norm in newest) / len(newest) <= 1.0
 
 
+def test_norms_that_only_clipping_knows_count_as_readings(tmp_path, capsys):
+    records = [
+        one if one.step % 20 == 0 else replace(one, heard=False, norm_W=(), grad_norm=None, clip_norm=one.grad_norm)
+        for one in steps()
+    ]
+    records = changed(records, 1201, clip_norm=12.0)
+    found, content = suggested(written(tmp_path / "run", records), capsys)
+    assert content["readings"] == 2000
+    assert 12 <= found["norm_spike"] <= 36
+
+
 def test_a_wild_run_gets_higher_limits(tmp_path, capsys):
     calm = list(steps())
     wild = changed(calm, 1200, grad_norm=12.0)
@@ -131,7 +142,8 @@ def test_the_file_is_a_guard_with_the_evidence_beside_it(tmp_path, capsys):
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_run_is_read(tmp_path, capsys):
-    assert cli.main(["calibrate", str(tmp_path / "none"), "--write", str(tmp_path / "no" / "guard.toml")]) == 2
+    (tmp_path / "file").write_text("no run at all")
+    assert cli.main(["calibrate", str(tmp_path / "file"), "--write", str(tmp_path / "no" / "guard.toml")]) == 2
     assert "Make it first" in capsys.readouterr().err
 
 
@@ -163,9 +175,20 @@ def test_a_hundred_readings_are_enough(tmp_path, capsys):
     suggested(written(tmp_path / "run", steps(100)), capsys)
 
 
-def test_harder_data_for_all_workers_do_not_raise_the_limit(tmp_path, capsys):
+def test_harder_data_for_all_workers_raise_the_limit_which_counts_whatever_the_losses_do(tmp_path, capsys):
     records = list(steps())
     for step in range(1000, 1040):
-        records[step] = replace(records[step], loss_W=(40.0,) * 4, grad_norm=60.0)
+        records[step] = replace(records[step], loss_W=(5.0,) * 4, grad_norm=60.0)
     found, content = suggested(written(tmp_path / "run", records), capsys)
-    assert (found["norm_spike"], content["left_out"]) == (pytest.approx(8.5, abs=2), "")
+    assert (found["norm_spike"], content["left_out"]) == (pytest.approx(96, abs=6), "")
+
+
+@pytest.mark.parametrize("place", ["run", "run/run.jsonl", "link.toml"])
+def test_a_guard_file_never_takes_the_place_of_its_run(tmp_path, monkeypatch, capsys, place):
+    monkeypatch.chdir(tmp_path)
+    run = written(tmp_path / "run", steps(200))
+    (tmp_path / "link.toml").symlink_to(tmp_path / "run" / "run.jsonl")
+    before = (tmp_path / "run" / "run.jsonl").read_bytes()
+    assert cli.main(["calibrate", run, "--write", place]) == 2
+    assert (tmp_path / "run" / "run.jsonl").read_bytes() == before
+    assert "not" in capsys.readouterr().err

@@ -1,11 +1,13 @@
 """`unisono bench`: what is asked for, what cannot be done here, and where the result goes."""
 
+import importlib.metadata
 import importlib.util
 import json
 
 import pytest
 import torch
 
+import unisono
 from unisono.cli import main as cli
 from unisono.cli.commands import bench
 from unisono.lab.bench import measuring, text
@@ -117,3 +119,12 @@ def test_everything_goes_into_the_file(requests, place, capsys):
         "step": [{"interval": 3}],
     }
     assert capsys.readouterr() == ("interval 3\n", "measuring nothing\n")
+
+
+def test_the_machine_is_told_also_where_the_package_is_not_installed(monkeypatch):
+    def not_installed(_name):
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", not_installed)
+    monkeypatch.setattr(measuring, "version", not_installed, raising=False)
+    assert measuring.machine("cpu")["unisono"] == unisono.__version__

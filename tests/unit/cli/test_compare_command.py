@@ -8,7 +8,7 @@ import pytest
 
 from unisono.cli import main as cli
 from unisono.common import terminal
-from unisono.records import AttemptRecord, FactsRecord, RunRecord, StepRecord, WorkerFacts
+from unisono.records import AttemptRecord, EndRecord, FactsRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter
 from unisono.show.analysis.comparison import compare as compared
 from unisono.show.analysis.run_digest import look_closely
@@ -45,6 +45,7 @@ def write(folder, name="a-run", shared=(), steps=60, started=1.0, decay="0.01", 
                 same_content_W=same,
             )
         )
+    writer.write(EndRecord(1, steps - 1, started, steps, steps, 0))
     writer.close()
     return str(folder)
 
@@ -67,8 +68,8 @@ def test_it_looks_like_this(pair, capsys):
         """\
 fixed: UN101 is gone, checked over 60 steps
 
-first   bug, 60 steps, 4 workers, 3 checks passed
-second  fix, 60 steps, 4 workers, 4 checks passed
+first   bug: 1 critical finding, wrong from the first step
+second  fix: healthy: 60 steps, 4 workers, 4 checks passed, 28 not looked at
 
 gone
 UN101  Several workers load the same data               ranks 0-3   since step 0
@@ -156,13 +157,14 @@ def test_json(pair, capsys):
 
 
 def test_json_stays_strict_with_numbers_that_are_not_finite(capsys):
-    for name, ratio in (("before", 1e-300), ("after", 1e300)):
+    for name, ratio in (("before", 1e-60), ("after", float("inf"))):
         writer = RunWriter(name)
         writer.write(RunRecord(1, "r", 1.0, "", ""))
-        writer.write(StepRecord(1, 0, 1.0, loss_mean=ratio))
+        writer.write(StepRecord(1, 0, 1.0, loss_mean=ratio, loss_std=1e-60))
         writer.close()
     content = json.loads(compare(capsys, "before", "after", "--json")[1], parse_constant=pytest.fail)
-    assert content["numbers"]["loss_mean"]["ratio"] == "inf"
+    assert content["numbers"]["loss_mean"] == {"first": 1e-60, "second": None, "ratio": None}
+    assert content["numbers"]["loss_std"]["ratio"] == 1.0
 
 
 def test_runs_that_hold_nothing(capsys):
@@ -171,7 +173,10 @@ def test_runs_that_hold_nothing(capsys):
         writer.write(RunRecord(1, name, 1.0, "", ""))
         writer.close()
     code, out, _ = compare(capsys, "before", "after")
-    assert (code, out.splitlines()[0]) == (0, "cannot tell: nothing could be checked in the first run")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "cannot tell: the first run is unheard: nothing was heard: no process with torch",
+    )
     assert "which both have" not in out
 
 
@@ -203,7 +208,7 @@ def test_text_from_a_run_cannot_steer_the_terminal(capsys):
     write("after", "\x9bnasty\n", decay="\x1b]0;title\x07")
     out = compare(capsys, "before", "after")[1]
     assert all(character.isprintable() or character == "\n" for character in out)
-    assert "[31mred, 60 steps" in out
+    assert "[31mred: 1 critical finding" in out
 
 
 def test_each_file_is_read_once(pair, monkeypatch, capsys):

@@ -7,7 +7,7 @@ import pytest
 
 import invented_runs as invented
 from unisono.cli import main as cli
-from unisono.records import AttemptRecord, FactsRecord, NoteRecord, RunRecord, StepRecord, WorkerFacts
+from unisono.records import AttemptRecord, EndRecord, FactsRecord, NoteRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter
 
 FAULT_FROM = 40
@@ -20,19 +20,21 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(run_dir, shared=(), attempt=1, steps=STEPS, torch=()):
+def write(run_dir, shared=(), attempt=1, steps=STEPS, torch=(), ended="unknown"):
     """A run of four workers; from step 40 on those in `shared` read the same data."""
     writer = RunWriter(run_dir)
     if writer.needs_header:
         writer.write(RunRecord(1, "the-run", 1.5, "train", "0.1"))
     workers = tuple(WorkerFacts(rank, "node", 100 + rank, f"cuda:{rank}") for rank in range(4))
-    writer.write(AttemptRecord(attempt, 1.5, 4, 0, workers))
+    writer.write(AttemptRecord(attempt, 1.5, 4, 0, workers, tells_end=True))
     if torch:
         writer.write(FactsRecord(attempt, 0, 1.5, "settings", differ={"torch": torch}))
     for step in range(steps):
         same = tuple(shared[0] if worker in shared else worker for worker in range(4)) if shared else ()
         same = same if step >= FAULT_FROM else ()
         writer.write(StepRecord(attempt, step, 1.5, compared=4, fresh=True, same_content_W=same))
+    if ended:
+        writer.write(EndRecord(attempt, steps - 1, 1.5, steps, 0, 0, ended=ended))
     writer.close()
 
 
@@ -133,12 +135,48 @@ def test_fail_on_does_not_fail_below_its_level(capsys, monkeypatch):
     assert codes == [1, 1, 0]
 
 
-def test_fail_on_also_counts_what_is_resolved(capsys):
+def test_fail_on_counts_what_is_resolved_only_if_asked(capsys):
     write("run", shared=(1, 3))
     write("run", attempt=2)
     found = as_json(capsys, "run")
     assert (found["verdict"], found["findings"][0]["state"]) == ("healthy", "resolved")
-    assert diagnose(capsys, "run", "--fail-on", "critical")[0] == 1
+    assert diagnose(capsys, "run", "--fail-on", "info")[0] == 0
+    assert diagnose(capsys, "run", "--fail-on", "critical", "--fail-on-resolved")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "verdict", "words"),
+    [
+        ("", "broken", "broken: the job was killed, or ended without a word, after step 59; 60 steps, 4 workers"),
+        ("killed", "broken", "broken: the job was killed after step 59"),
+        ("crashed", "broken", "broken: the job crashed after step 59; 60 steps, 4 workers"),
+        ("unknown", "healthy", "healthy: 60 steps, 4 workers"),
+    ],
+)
+def test_a_job_that_did_not_end_well_is_not_healthy(ended, verdict, words, capsys):
+    write("run", ended=ended)
+    found = as_json(capsys, "run")
+    assert (found["verdict"], found["heard"]["ended"]) == (verdict, ended or "killed")
+    code, out, _ = diagnose(capsys, "run", "--fail-on", "critical")
+    assert code == (3 if verdict == "broken" else 0)
+    assert " ".join(out.split()).startswith(words)
+
+
+def test_the_checks_are_listed_if_asked(capsys):
+    write("run")
+    plain, listed = (diagnose(capsys, "run", *more)[1] for more in ((), ("--checks",)))
+    assert "not-yet-possible" not in plain
+    assert "\nUN002  " in listed
+    assert listed.count("not-yet-possible: needs ") > 3
+    assert diagnose(capsys, "run", "--checks", "--markdown")[1].count("\n| UN") == len(as_json(capsys, "run")["checks"])
+
+
+def test_the_score_of_the_manuals_is_told_beside_its_check(capsys, place):
+    norms = {"grad_norm": lambda step: 40.0 if step == 150 else 1.0}
+    invented.write(place / "run", invented.header(), invented.attempt(4), *invented.steps(**norms), invented.end(199))
+    assert "GSS (gradient norm over its mean in the 100 readings before) above 2 at 1 of" in " ".join(
+        diagnose(capsys, "run", "--checks")[1].split()
+    )
 
 
 @pytest.mark.parametrize("name", ["UN101", "un101", "duplicated-data", "UN101,UN101"])
@@ -166,9 +204,9 @@ def test_a_run_without_steps_is_not_called_healthy(capsys):
     writer = RunWriter("run")
     writer.write(RunRecord(1, "the-run", 1.5, "train", "0.1"))
     writer.write(NoteRecord(1, 0, 1.5, "hello"))
-    code, out, _ = diagnose(capsys, "run")
-    assert code == 0
-    assert out.startswith("nothing found, but nothing could be checked yet: 0 steps")
+    code, out, _ = diagnose(capsys, "run", "--fail-on", "critical")
+    assert code == 3
+    assert out.startswith("unheard: nothing was heard: no process with torch has started")
 
 
 def test_further_models_of_the_job_are_pointed_at(capsys):

@@ -185,6 +185,21 @@ def test_a_closed_pipe_is_no_error(environment):
     assert (result.returncode, result.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "UN101"], ["diagnose", "--help"]])
+def test_a_full_device_is_told_in_one_line(arguments, unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "unisono", *arguments]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "unisono: error: stdout should take what is printed. Found [Errno 28] No space left on device. Make room, or "
+        "send it elsewhere.\n"
+    )
+
+
 def test_an_output_without_unicode_is_no_error(monkeypatch):
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)

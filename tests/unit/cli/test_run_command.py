@@ -11,6 +11,7 @@ from unisono.cli.commands import run
 from unisono.cli.commands.run import interpreter_flags, prepare, script_name, with_startup
 from unisono.cli.run_arguments import RunRequest, parse
 from unisono.common.errors import UserError
+from unisono.records.runfile import read_run
 
 STARTUP = str(run.STARTUP_DIR)
 
@@ -81,8 +82,9 @@ def test_the_environment_carries_hook_and_settings(tmp_path):
         "UNISONO_AUTO": "1",
         "UNISONO_EVERY": "5",
         "UNISONO_RUN_DIR": str(tmp_path / "here"),
+        "UNISONO_RUN_BEGAN": str((tmp_path / "here" / "run.jsonl").stat().st_size),
     }
-    assert (tmp_path / "here").is_dir()
+    assert read_run(tmp_path / "here").header.script == "echo"
 
 
 def test_a_command_gets_a_run_directory_of_its_own(tmp_path):

@@ -17,14 +17,20 @@ from unisono.cli import bounded_run as trial
 from unisono.cli import main as cli
 from unisono.cli.bounded_run import StepCounter, Trial, spoken_exit
 from unisono.common.errors import UserError
+from unisono.diagnose.heard import Heard
 from unisono.records import AttemptRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter, read_run
 from unisono.testing import Outcome
 
 JOB = """
 import os, signal, subprocess, sys, time
-from unisono.records import AttemptRecord, RunRecord, StepRecord, WorkerFacts
+from unisono.records import AttemptRecord, FactsRecord, RunRecord, StepRecord, WorkerFacts
 from unisono.records.runfile import RunWriter, continue_or_create
+
+def heard(step):
+    values = {"heard": True, "finite_W": (True,) * 4, "norm_W": (1.0,) * 4, "cos_W": (0.2,) * 4, "lr": 0.1}
+    values |= {"audits": ("reduced", "weights"), "parts": 1, "compared": 4, "fresh": True, "same_content_W": same}
+    return StepRecord(attempt, step, 1.5, **values)
 
 words = sys.argv[1:]
 print("a line of the job", flush=True)
@@ -41,15 +47,18 @@ for folder in [run_dir] + [f"{run_dir}/model-2"] * ("two" in words):
     if writer.needs_header:
         writer.write(RunRecord(1, os.path.basename(folder), 1.5, "train", "0.1"))
     writer.write(AttemptRecord(attempt, 1.5, 4, 0, tuple(WorkerFacts(rank, "node", 1, "cpu") for rank in range(4))))
+    writer.write(FactsRecord(attempt, 0, 1.5, "initial", {"weights": "1"}))
     same = (0, 1, 1, 3) if ("faulty" in words and folder == run_dir) or folder != run_dir else ()
     for step in range(10):
-        writer.write(StepRecord(attempt, step, 1.5, compared=4, fresh=True, same_content_W=same))
+        writer.write(heard(step))
+    if "two" in words:
+        writer.close()
 if "two" in words:
     writer, same = RunWriter(run_dir), ()
 if "failing" in words:
     sys.exit(3)
-for step in range(10, 100000 if "long" in words else 20):
-    writer.write(StepRecord(attempt, step, 1.5, compared=4, fresh=True, same_content_W=same))
+for step in range(10, 100000 if "long" in words else 20 if "short" in words else 40):
+    writer.write(heard(step))
     time.sleep(0.01)
 """
 
@@ -84,19 +93,19 @@ def job_processes():
 
 
 def test_a_healthy_job_is_stopped_after_its_steps(capfd):
-    code, out, err = smoke(capfd, "long", options=("--steps", "30", "--out", "run"))
+    code, out, err = smoke(capfd, "long", options=("--steps", "35", "--out", "run"))
     assert code == 0
     assert out.startswith("healthy: ")
     assert out.splitlines()[-1] == f"run: {os.getcwd()}/run"
     assert (out.count("a line of the job"), err.count("a line of the job")) == (0, 1)
-    assert 30 <= len(read_run("run").steps) < 1000
+    assert 35 <= len(read_run("run").steps) < 1000
     assert job_processes() == []
 
 
 def test_a_job_may_end_before_its_steps(capfd):
     code, out, _ = smoke(capfd)
     assert code == 0
-    assert out.startswith("healthy: 20 steps, 4 workers, ")
+    assert out.startswith("healthy: 40 steps, 4 workers, ")
 
 
 def test_a_fault_is_reported(capfd):
@@ -114,21 +123,27 @@ def test_a_fault_of_a_further_model_counts(capfd):
 
 def test_a_job_that_fails_is_not_healthy(capfd):
     code, out, _ = smoke(capfd, "failing")
-    assert code == 1
-    assert out.startswith("the command failed by itself with exit code 3 after 10 steps\n")
+    assert code == 3
+    assert out.startswith("the command failed by itself with exit code 3 after 10 steps\n\nbroken: the job crashed ")
 
 
 def test_a_job_that_records_nothing_is_not_healthy(capfd):
     code, out, _ = smoke(capfd, "silent")
-    assert code == 1
-    assert out.startswith("nothing was recorded")
+    assert code == 3
+    assert out.startswith("unheard: nothing was heard: no process with torch has started")
+
+
+def test_a_job_of_few_steps_is_neither_healthy_nor_ill(capfd):
+    code, out, _ = smoke(capfd, "short")
+    assert code == 3
+    assert out.startswith("unheard: 20 steps were heard, and it takes 32 to judge a run; 20 steps, 4\n")
 
 
 def test_earlier_attempts_do_not_count(capfd):
     assert smoke(capfd, "faulty")[0] == 1
     code, out, _ = smoke(capfd)
     assert code == 0
-    assert out.startswith("healthy: 20 steps")
+    assert out.startswith("healthy: 40 steps")
     assert len(read_run("run").attempts) == 2
 
 
@@ -142,7 +157,7 @@ def test_without_out_there_is_a_new_run(capfd, monkeypatch, place):
 
 def test_processes_that_do_not_listen_are_killed_wherever_they_are(capfd, monkeypatch):
     monkeypatch.setattr(trial, "PATIENCE_SECONDS", 0.3)
-    assert smoke(capfd, "deaf", "long", options=("--steps", "5", "--out", "run"))[0] == 0
+    assert smoke(capfd, "deaf", "long", options=("--steps", "5", "--out", "run"))[0] in (0, 3)
     assert job_processes() == []
     assert smoke(capfd, "deaf", options=("--out", "other"))[0] == 0
     assert job_processes() == []
@@ -164,8 +179,8 @@ def test_what_ends_us_ends_the_job(number, code):
         # Who starts the tests in the background makes them deaf to Ctrl-C.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 20
-    while not Path("run/run.jsonl").exists() and time.monotonic() < deadline:
+    deadline, file = time.monotonic() + 20, Path("run/run.jsonl")
+    while not (file.exists() and b'"step"' in file.read_bytes()) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
     out, _ = process.communicate(timeout=90)
@@ -176,7 +191,7 @@ def test_what_ends_us_ends_the_job(number, code):
 def test_a_long_silence_is_mentioned_once(capfd, monkeypatch):
     monkeypatch.setattr(trial, "QUIET_SECONDS", 0.1)
     code = cli.main(["smoke", "--", "sleep", "0.6"])
-    assert code == 1
+    assert code == 3
     assert capfd.readouterr().err.count("no step recorded in 0 s") == 1
 
 
@@ -241,7 +256,7 @@ def test_an_end_by_signal_has_a_name():
     assert [spoken_exit(code) for code in (1, -9, -100)] == ["exit code 1", "signal SIGKILL", "signal 100"]
 
 
-def outcome(monkeypatch, *words, steps=15):
+def outcome(monkeypatch, *words, steps=38):
     """`run_script` with the stand-in job in the place of torchrun."""
     real = testing.try_out
 
@@ -276,7 +291,7 @@ def test_a_script_with_a_fault(monkeypatch):
         result.assert_found("UN101", ranks=[1])
 
 
-@pytest.mark.parametrize(("word", "text"), [("failing", "exit code 3"), ("silent", "nothing was recorded")])
+@pytest.mark.parametrize(("word", "text"), [("failing", "exit code 3"), ("silent", "nothing was heard")])
 def test_a_script_that_fails_or_records_nothing(word, text, monkeypatch):
     with pytest.raises(AssertionError, match=text):
         outcome(monkeypatch, word).assert_healthy(allow=("UN101",))
@@ -294,7 +309,7 @@ def test_an_info_is_healthy(severity, healthy):
     writer.write(AttemptRecord(1, 1.5, 2, 0, (WorkerFacts(0, "n", 1, "cpu"), WorkerFacts(1, "n", 2, "cpu"))))
     for step in range(5):
         writer.write(StepRecord(1, step, 1.5, compared=2, fresh=True, same_content_W=(0, 0)))
-    checkup = trial.examine("run")
+    checkup = replace(trial.examine("run"), heard=Heard("gradients", 50, 1.0, 1.0, {}, "finished"))
     (finding,) = checkup.findings
     result = Outcome(Path("run"), Trial(None, 5, (replace(checkup, findings=(replace(finding, severity=severity),)),)))
     with nullcontext() if healthy else pytest.raises(AssertionError, match="not healthy"):

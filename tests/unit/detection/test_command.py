@@ -17,11 +17,12 @@ FOUND = FaultRow(
     runs=2,
     injected=2,
     readings=[20, 30],
+    steps=[400, 600],
     right_ranks=2,
     right_causes=2,
     said={"UN501": 2},
 )
-HEALTHY = HealthyRow("texts", 4, "every step", False, runs=1, steps=2000, manuals={"explosion": 3})
+HEALTHY = HealthyRow("texts", 4, "every step", False, runs=1, steps=2000, manuals={"Gradient Explosion": 3})
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def test_results_are_told_and_drawn_again(folder, capsys):
     kept(folder, FOUND)
     assert main(["--redraw"]) == 0
     out = capsys.readouterr().out
-    assert "gradient-x2     2      2        25       30    40      2/2         2/2           0          2/2" in out
+    assert "gradient-x2     2      2    500        25       30    40      2/2         2/2           0    2/2" in out
     assert "0 critical findings in 2,000 healthy steps" in out
-    assert "1,500   gradient norm above 2 times" in out
+    assert "1,500   gradient norm (GSS) above 2 times" in out
     assert "Drawn: detection/delays.svg, detection/confusion.svg" in out
     assert sorted(path.name for path in folder.iterdir()) == ["confusion.svg", "delays.svg", results.FILE]
 

@@ -1,8 +1,9 @@
 """The manuals' thresholds, each on steps that reach it and on steps that just do not."""
 
 import pytest
-from benchmarks.detection.manuals import PAST, RULES, Manuals
+from benchmarks.detection.manuals import RULES, Manuals
 
+from unisono.diagnose.manuals import PAST
 from unisono.records import StepRecord
 
 
@@ -20,12 +21,12 @@ SPREADS = [{"loss_mean": 1.0, "loss_std": spread} for spread in (0.9, 1.1) * (PA
 @pytest.mark.parametrize(
     ("name", "reaches", "falls_short", "before"),
     [
-        ("persistently low", {"cos_mean": 0.09}, {"cos_mean": 0.11}, []),
-        ("abnormally high", {"cos_mean": 0.995}, {"cos_mean": 0.98}, []),
-        ("explosion", {"grad_norm": 2.1}, {"grad_norm": 1.9}, USUAL_NORM),
-        ("vanishing", {"grad_norm": 9e-6}, {"grad_norm": 1.1e-5}, []),
-        ("high dispersion", {"norm_W": (1.0, 1.1, 0.9, 2.0)}, {"norm_W": (1.0, 1.1, 0.9, 1.2)}, []),
-        ("severe spikes", {"loss_mean": 1.0, "loss_std": 1.35}, {"loss_mean": 1.0, "loss_std": 1.25}, SPREADS),
+        ("Persistently Low", {"cos_mean": 0.09}, {"cos_mean": 0.11}, []),
+        ("Abnormally High", {"cos_mean": 0.995}, {"cos_mean": 0.98}, []),
+        ("Gradient Explosion", {"grad_norm": 2.1}, {"grad_norm": 1.9}, USUAL_NORM),
+        ("Gradient Vanishing", {"grad_norm": 9e-6}, {"grad_norm": 1.1e-5}, []),
+        ("High Dispersion", {"norm_W": (1.0, 1.1, 0.9, 2.0)}, {"norm_W": (1.0, 1.1, 0.9, 1.2)}, []),
+        ("Severe Spikes", {"loss_mean": 1.0, "loss_std": 1.35}, {"loss_mean": 1.0, "loss_std": 1.25}, SPREADS),
     ],
 )
 def test_a_threshold(name, reaches, falls_short, before):
@@ -34,21 +35,21 @@ def test_a_threshold(name, reaches, falls_short, before):
 
 
 def test_a_sudden_drop_needs_a_high_cosine_before():
-    assert heard({"cos_mean": 0.05}, before=[{"cos_mean": 0.6}])["sudden drop"] == 1
-    assert "sudden drop" not in heard({"cos_mean": 0.05}, before=[{"cos_mean": 0.4}])
+    assert heard({"cos_mean": 0.05}, before=[{"cos_mean": 0.6}])["Sudden Drop"] == 1
+    assert "Sudden Drop" not in heard({"cos_mean": 0.05}, before=[{"cos_mean": 0.4}])
     forgotten = [{"cos_mean": 0.6}, *[{"cos_mean": 0.4}] * PAST]
-    assert "sudden drop" not in heard({"cos_mean": 0.05}, before=forgotten)
+    assert "Sudden Drop" not in heard({"cos_mean": 0.05}, before=forgotten)
 
 
 def test_losses_that_fall_while_they_spread():
     course = [{"loss_mean": 3 - number / 100, "loss_std": 1 + number / 100} for number in range(PAST + 10)]
-    assert heard({}, 0, course)["critical warning"] == 10
-    assert "critical warning" not in heard({}, 0, [one | {"loss_mean": 1.0} for one in course])
-    assert "critical warning" not in heard({}, 0, [one | {"loss_std": 1.0} for one in course])
+    assert heard({}, 0, course)["Critical Warning"] == 10
+    assert "Critical Warning" not in heard({}, 0, [one | {"loss_mean": 1.0} for one in course])
+    assert "Critical Warning" not in heard({}, 0, [one | {"loss_std": 1.0} for one in course])
 
 
 def test_every_step_is_counted():
-    assert heard({"cos_mean": 0.0, "grad_norm": 0.0}, 7) == {"persistently low": 7, "vanishing": 7}
+    assert heard({"cos_mean": 0.0, "grad_norm": 0.0}, 7) == {"Persistently Low": 7, "Gradient Vanishing": 7}
 
 
 def test_every_rule_is_described():

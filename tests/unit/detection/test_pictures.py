@@ -23,7 +23,7 @@ def tally(*rows, healthy=()):
 
 USUAL = tally(
     row("gradient-x2", "UN501"),
-    row("gradient-x2", "UN501", found=2, schedule="default"),
+    row("gradient-x2", "UN501", found=2, schedule="default, from step 700"),
     row("wrong-labels-50", "UN105", found=4),
     row("bit-10", "UN501", found=0, runs=5),
     row("underflow", "UN402", found=4, right_causes=1),
@@ -44,7 +44,7 @@ def drawn(tmp_path):
 
 def test_delays(drawn):
     told = words(drawn / DELAYS)
-    for text in ("gradient-x2", "default schedule", "wrong-labels-50", "one worker's data", "all workers"):
+    for text in ("gradient-x2", "default schedule, from 700", "wrong-labels-50", "one worker's data", "all workers"):
         assert text in told
     assert told.count("3/4") == 1
     assert (told.count("3/3"), told.count("4/4"), told.count("1/4")) == (2, 5, 1)

@@ -8,7 +8,7 @@ FAULT, CODE, CAUSE = "gradient-x2", "UN501", "different-computation"
 
 
 def told(code=CODE, cause=CAUSE, ranks=(1,), readings=20, severity="critical"):
-    return Told(code, severity, cause, ranks, 300 + readings, readings)
+    return Told(code, severity, cause, ranks, 300 + readings, readings, 20 * readings)
 
 
 def outcome(*findings, workers=4, fault=FAULT, **fields):
@@ -24,7 +24,7 @@ def row(*outcomes):
 
 def test_a_fault_that_was_found():
     found = row(outcome(told()))
-    assert (found.runs, found.injected, found.readings) == (1, 1, [20])
+    assert (found.runs, found.injected, found.readings, found.steps) == (1, 1, [20], [400])
     assert (found.right_ranks, found.right_causes, found.wrong_rank, found.said) == (1, 1, 0, {CODE: 1})
 
 

@@ -52,7 +52,7 @@ def plain_gradient(task, weights, inputs, targets):
 def test_gradients_are_those_of_a_plain_model(task):
     fleet = fleet_of(replace(SMALL, task=task))
     weights = [weights_of(fleet, run) for run in range(2)]
-    all_ranks_steps = fleet.step(0, [True, True])
+    all_ranks_steps = fleet.step(0, [0, 0])
     for run, all_ranks in enumerate(all_ranks_steps):
         onlooker = fleet.injections[run]
         for worker, batch in enumerate(onlooker.batches):
@@ -64,7 +64,7 @@ def test_gradients_are_those_of_a_plain_model(task):
 
 def test_norms_are_told_by_layer_group():
     fleet = fleet_of(SMALL, runs=1)
-    (all_ranks,) = fleet.step(0, [True])
+    (all_ranks,) = fleet.step(0, [0])
     sizes = [16 * 32 + 32, 32 * 32 + 32, 32 * 10 + 10]
     parts = fleet.injections[0].gradients[1].split(sizes)
     assert fleet.groups == ("first", "second", "head")
@@ -76,7 +76,7 @@ def test_norms_are_told_by_layer_group():
 @pytest.mark.parametrize("task", LOSSES)
 def test_the_sketch_is_that_of_the_product(task):
     fleet = fleet_of(replace(SMALL, task=task))
-    all_ranks = fleet.step(0, [True, True])[1]
+    all_ranks = fleet.step(0, [0, 0])[1]
     names, elements = list(fleet.weights), [one[0].numel() for one in fleet.weights.values()]
     length = default_length(sum(elements))
     fold = Fold(names, elements, length, "cpu", window_seed(0))
@@ -91,7 +91,7 @@ def test_the_sketch_is_that_of_the_product(task):
 
 
 def test_a_step_that_is_not_heard_has_no_sketch_but_a_loss():
-    all_ranks_steps = fleet_of(SMALL).step(0, [True, False])
+    all_ranks_steps = fleet_of(SMALL).step(0, [0, None])
     assert all_ranks_steps[0].sketch_WK is not None
     assert all_ranks_steps[1].sketch_WK is None
     assert (all_ranks_steps[1].signal_W[0].heard, all_ranks_steps[1].signal_W[0].loss is not None) == (False, True)
@@ -107,7 +107,7 @@ def test_the_update_is_that_of_one_model_with_the_mean_gradient(optimizer):
         "gradient descent": lambda: torch.optim.SGD(own.values(), 0.05),
     }[optimizer]()
     for step, rate in enumerate((0.05 / 3, 0.1 / 3, 0.05)):
-        fleet.step(step, [False, False])
+        fleet.step(step, [None, None])
         mean = torch.stack(fleet.injections[1].gradients).mean(0)
         for one, part in zip(own.values(), mean.split([one.numel() for one in own.values()]), strict=True):
             one.grad = part.reshape(one.shape)
@@ -120,12 +120,12 @@ def test_the_update_is_that_of_one_model_with_the_mean_gradient(optimizer):
 def test_accumulated_batches_count_as_their_mean():
     fleet = fleet_of(replace(SMALL, accumulate=3), runs=1)
     weights = weights_of(fleet, 0)
-    (all_ranks,) = fleet.step(0, [True])
+    (all_ranks,) = fleet.step(0, [0])
     # `inputs_of` is asked once for each of the three batches: only the last is kept, and the first two are drawn again.
     again = fleet_of(replace(SMALL), runs=1)
     gradients = []
     for step in range(3):
-        again.step(step, [False])
+        again.step(step, [None])
         gradients.append(plain_gradient("clouds", weights, *again.injections[0].batches[0])[1])
     assert torch.allclose(fleet.injections[0].gradients[0], torch.stack(gradients).mean(0), rtol=1e-3, atol=1e-5)
     assert all_ranks.signal_W[0].samples == 12
@@ -135,7 +135,7 @@ def test_the_last_batch_of_an_epoch_is_short_and_no_sample_comes_twice():
     fleet = fleet_of(replace(SMALL, samples=31), runs=1)
     sizes, drawn = [], []
     for step in range(6):
-        (all_ranks,) = fleet.step(step, [False])
+        (all_ranks,) = fleet.step(step, [None])
         sizes.append(all_ranks.signal_W[0].samples)
         drawn.append(torch.cat([inputs for inputs, _ in fleet.injections[0].batches]))
     assert sizes == [4, 4, 2, 4, 4, 2]
@@ -146,7 +146,7 @@ def test_the_last_batch_of_an_epoch_is_short_and_no_sample_comes_twice():
 
 def test_runs_differ_in_data_and_weights():
     fleet = fleet_of(SMALL)
-    fleet.step(0, [False, False])
+    fleet.step(0, [None, None])
     assert not torch.equal(fleet.injections[0].batches[0][0], fleet.injections[1].batches[0][0])
     assert not torch.equal(fleet.weights["first.weight"][0], fleet.weights["first.weight"][1])
 
@@ -156,8 +156,8 @@ def test_an_injection_leaves_the_other_runs_as_they_were(fault):
     healthy = Fleet(SMALL, [Injection(), Injection()], 3)
     faulty = Fleet(SMALL, [Injection(), INJECTIONS[fault](1, 2)], 3)
     for step in range(8):
-        expected = healthy.step(step, [True, True])[0]
-        found = faulty.step(step, [True, True])[0]
+        expected = healthy.step(step, [0, 0])[0]
+        found = faulty.step(step, [0, 0])[0]
         assert torch.equal(found.sketch_WK, expected.sketch_WK)
         assert [one.loss for one in found.signal_W] == [one.loss for one in expected.signal_W]
     for name, weights in faulty.weights.items():
@@ -167,8 +167,8 @@ def test_an_injection_leaves_the_other_runs_as_they_were(fault):
 
 def test_a_skipped_step_moves_nothing():
     fleet = fleet_of(replace(SMALL, skip_every=2), runs=1)
-    fleet.step(0, [True])
+    fleet.step(0, [0])
     before = weights_of(fleet, 0)
-    (all_ranks,) = fleet.step(1, [True])
+    (all_ranks,) = fleet.step(1, [0])
     assert all(one.skipped and not one.finite for one in all_ranks.signal_W)
     assert all(torch.equal(one, before[name]) for name, one in weights_of(fleet, 0).items())

@@ -225,6 +225,15 @@ def test_the_worker_that_points_the_other_way(seed):
     assert opposition.since(1) >= 11 * 32
 
 
+@pytest.mark.parametrize(("cosine", "suspicious"), [(-0.9, True), (0.2, False)])
+def test_half_a_window_that_points_away_is_worth_listening_closely(cosine, suspicious):
+    rng, opposition = random.Random(0), Opposition(4)
+    for window in range(6):
+        opposition.add([rng.gauss(0.4, 0.12) for _ in range(4)], 32 * window)
+    opposition.glance([0.4, cosine, 0.5, 0.35])
+    assert (opposition.suspicious, opposition.alarmed) == (suspicious, False)
+
+
 def test_sums_that_all_oppose_each_other_are_healthy():
     rng, opposition = random.Random(0), Opposition(4)
     for window in range(500):

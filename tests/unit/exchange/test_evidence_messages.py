@@ -116,10 +116,25 @@ def test_targets_of_few_kinds_count_as_few():
     assert signal(pull([0], X, torch.tensor([1, 1, 0, 1]))).target_rows == 2
 
 
+def test_targets_that_come_again_count_for_nothing():
+    """Places in a batch, as in contrastive learning, are the same numbers on every worker and at every step."""
+    evidence_messages = Clerk()
+    found = [signal(pull([0], X + n, Y), evidence_messages=evidence_messages) for n in range(3)]
+    assert [one.target_rows for one in found] == [4, 0, 0]
+    assert len({one.targets for one in found}) == 1
+
+
 def test_inputs_that_say_too_little_are_not_compared():
     assert signal(pull([0], torch.zeros(50))).content is None
     assert signal(pull([0], torch.tensor([1.0, 2.0, 3.0]))).content is None
     assert signal(pull([0], torch.tensor([1.0, 2.0, 3.0, 4.0]))).content is not None
+
+
+def test_a_batch_of_which_only_the_indices_are_known_is_fresh_once():
+    evidence_messages = Clerk()
+    assert signal(pull([0, 1]), evidence_messages=evidence_messages).fresh
+    assert signal(pull([2, 3]), evidence_messages=evidence_messages).fresh
+    assert not signal(pull([0, 1]), evidence_messages=evidence_messages).fresh
 
 
 def test_a_batch_is_fresh_once():
@@ -292,3 +307,36 @@ def test_a_loss_that_is_not_finite_can_be_told():
     evidence_messages = Clerk()
     evidence_messages.take(handover(0, loss=math.nan, batches=[pull([1])]))
     assert math.isnan(json.loads(json.dumps(evidence_messages.batch_of(0, rank=0)))["loss"])
+
+
+def test_what_the_loss_leaves_out_counts_as_padding():
+    labels = torch.tensor([[-100, -100, 3, 4], [-100, 6, 7, 8]])
+    assert signal(Pull(leaves=[leaf(torch.arange(8).reshape(2, 4)), leaf(labels)])).padding == 0.375
+
+
+def test_a_mask_of_bools_needs_no_name():
+    mask = leaf(torch.tensor([[True, True, False, False], [True, False, False, False]]))
+    assert signal(Pull(leaves=[leaf(torch.arange(8).reshape(2, 4)), mask])).padding == 0.625
+
+
+def test_a_batch_tells_when_it_was_read_before():
+    messages = Clerk()
+    told = []
+    for batch in (X, X + 1, X, X):
+        messages._step += 1
+        told.append(messages._batch([pull([0], batch)])["repeats"])
+    assert told == [None, None, 0, 0]
+
+
+def test_mean_and_scale_of_what_the_model_got():
+    found = signal(Pull(fed=torch.tensor([0.0, 2.0, 4.0, 6.0])))
+    assert (found.input_mean, found.input_scale) == (3.0, pytest.approx(5**0.5))
+    assert signal(Pull(fed=torch.tensor([1.0, float("nan")]))).input_mean is None
+    assert signal(Pull()).input_mean is None
+
+
+def test_of_prompts_and_padding_counts_what_the_loss_leaves_out():
+    ids, mask = leaf(torch.arange(8).reshape(2, 4)), leaf(torch.tensor([[1, 1, 1, 0]] * 2), "attention_mask")
+    labels = leaf(torch.tensor([[-100, -100, 3, -100], [-100, -100, -100, -100]]))
+    assert signal(Pull(leaves=[ids, mask, labels])).padding == 0.875
+    assert signal(Pull(leaves=[ids, mask])).padding == 0.25

@@ -10,6 +10,7 @@ from unisono.exchange.store import (
     LONGEST,
     MessageStore,
     RankLeft,
+    StoreConnections,
     enter_together,
     group_key,
     pace,
@@ -32,6 +33,16 @@ class Counting:
             return getattr(self.store, name)(*arguments)
 
         return ask
+
+
+class Kept:
+    """A store that outlives the ranks."""
+
+    def __init__(self):
+        self.store = dist.HashStore()
+
+    def clone(self):
+        return self.store
 
 
 @pytest.fixture
@@ -188,3 +199,28 @@ def test_keys_stay_short_and_tell_groups_apart():
     assert len(set(large)) == 3
     assert max(map(len, large)) <= LONGEST
     assert group_key(list(range(4_096))) == large[0]
+
+
+def test_a_restarted_attempt_reads_nothing_of_the_one_before(monkeypatch):
+    """A launcher may keep the store when it starts the ranks again."""
+    monkeypatch.delenv("GROUP_WORLD_SIZE", raising=False)
+    kept, stores = Kept(), []
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: kept)
+    for restarts in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        stores.append(StoreConnections([0, 1], 0).for_messages())
+    stores[0].set("run", "the first")
+    assert not stores[1].check(["run"])
+    stores[1].set("run", "the second")
+    assert stores[0].get("run") == b"the first"
+
+
+def test_hosts_that_count_restarts_differently_meet(monkeypatch):
+    kept, stores = Kept(), []
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: kept)
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    for restarts in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        stores.append(StoreConnections([0, 1], 0).for_messages())
+    stores[0].set("run", "here")
+    assert stores[1].get("run") == b"here"

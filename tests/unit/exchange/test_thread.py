@@ -1,10 +1,15 @@
 """How often the listening thread wakes: rarely without gradients, ever more rarely when the store is gone."""
 
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from fleet.listening import FIRST_RANK, Listeners
 from unisono.common.schedule import every
+from unisono.exchange import store, thread
+from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.thread import FIRST_PAUSE, HURRY, LONGEST_PAUSE, TURN, UNHURRIED, ExchangeThread
 from unisono.listen.listening_plan import ListeningPlan
 
@@ -22,7 +27,19 @@ class Clock:
 
 def make_exchange(**known):
     nobody = dict.fromkeys(
-        ("message_store", "channel", "plan", "layout", "keep", "rank0", "write_last_steps", "finished")
+        (
+            "message_store",
+            "channel",
+            "plan",
+            "layout",
+            "keep",
+            "rank0",
+            "write_last_steps",
+            "finished",
+            "departures",
+            "watch",
+            "deaf",
+        )
     )
     return ExchangeThread(**nobody | known, facts={}, run_facts=None)
 
@@ -61,12 +78,112 @@ def test_many_steps_do_not_wait_for_a_turn_and_neither_does_the_end():
     exchange = make_exchange(channel=SimpleNamespace(idle=True), plan=ListeningPlan(every(5)), complain=print)
     for step in range(HURRY):
         assert not exchange._wake.is_set()
-        exchange.submit(SimpleNamespace(step=step))
+        exchange.submit(SimpleNamespace(step=step, time=0.0))
     assert exchange._wake.is_set()
     assert not exchange._ends_while_resting()
     # What a GPU has not yet finished stays in the queue: no reason to wake at every further step.
-    exchange.submit(SimpleNamespace(step=HURRY))
+    exchange.submit(SimpleNamespace(step=HURRY, time=0.0))
     assert not exchange._wake.is_set()
     exchange.leave()
     assert exchange._wake.is_set()
     assert exchange._ends_while_resting()
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(thread, "STANDS_STILL", 0.2)
+    monkeypatch.setattr(thread, "STANDS_STILL_AT_END", 0.3)
+
+
+def turning(listeners, rank, trouble):
+    """The rank's real thread, which meets trouble in the turn after some steps."""
+    exchange = listeners.exchanges[rank]
+    turn, fired = exchange._turn, threading.Event()
+
+    def troubled():
+        turn()
+        if exchange.newest >= 2:
+            fired.set()
+            trouble()
+
+    exchange._turn = troubled
+    exchange.start()
+    for step in range(3):
+        listeners.submit(step, rank)
+    assert fired.wait(10)
+    return exchange
+
+
+def die():
+    raise SystemExit
+
+
+def test_whoever_closes_a_thread_that_has_died_does_its_last_work(short):
+    listeners = Listeners(1)
+    exchange = turning(listeners, 0, die)
+    exchange._thread.join(10)
+    listeners.submit(3)
+    ((rank, word, closing),) = listeners.deaf
+    assert (rank, word.unheard_since, closing) == (0, exchange._turned + 1, False)
+    exchange.close(patience=1.0)
+    exchange.close(patience=1.0)
+    assert [record.step for record in listeners.steps] == list(range(4))
+    assert listeners.notes == [("unheard", (FIRST_RANK,))]
+    assert listeners.finished == [0]
+
+
+def test_a_thread_that_stands_still_is_not_waited_for(short):
+    listeners, go_on = Listeners(1), threading.Event()
+    exchange = turning(listeners, 0, lambda: go_on.wait(30))
+    began = time.monotonic()
+    exchange.close(patience=6.0)
+    assert time.monotonic() - began < 2
+    ((rank, word, closing),) = listeners.deaf
+    assert (rank, word.step, closing) == (0, 2, True)
+    assert word.unheard_since is not None
+    go_on.set()
+    exchange.join(10)
+
+
+def test_a_turn_that_takes_long_is_waited_for(short):
+    """As on a machine with more to do than it can."""
+    listeners, until = Listeners(1), time.monotonic() + 1.0
+
+    def compute():
+        while time.monotonic() < until:
+            sum(range(1000))
+
+    exchange = turning(listeners, 0, compute)
+    exchange.close(patience=6.0)
+    assert listeners.deaf == []
+
+
+def test_no_connection_is_left_on_its_way(short):
+    listeners = Listeners(1)
+    exchange = listeners.exchanges[0]
+    exchange.channel = ReconnectingChannel(lambda *_: time.sleep(0.5), pytest.fail)
+    exchange.channel.begin(0, 0)
+    exchange.start()
+    exchange.close()
+    assert "unisono-connect" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_thread_that_waits_for_the_store_is_waited_for(short):
+    """A name server that does not answer holds the store up for 5 s at a new connection."""
+    listeners, began = Listeners(1), time.monotonic()
+    waits = compile("time.sleep(1.0)", store.__file__, "exec")
+    exchange = turning(listeners, 0, lambda: exec(waits, {"time": time}))
+    exchange.close(patience=0.5)
+    assert time.monotonic() - began > 1.0
+    assert listeners.deaf == []
+    assert listeners.finished == [0]
+
+
+def test_a_thread_that_stands_still_is_noticed_by_training(short):
+    listeners, go_on = Listeners(1), threading.Event()
+    turning(listeners, 0, lambda: go_on.wait(30))
+    time.sleep(0.3)
+    for step in range(3, 6):
+        listeners.submit(step)
+    assert [closing for _, _, closing in listeners.deaf] == [False]
+    go_on.set()

@@ -3,17 +3,28 @@
 import pytest
 
 from unisono.common.schedule import DEFAULT, every, within_budget
-from unisono.listen.listening_plan import Announcement, Budget, ListeningPlan
+from unisono.listen.listening_plan import FEWEST_READINGS, SLOW_AT_FIRST, Announcement, Cost, ListeningPlan
 
 
 def heard(plan, steps):
     return [step for step in steps if plan.hears(step)]
 
 
-def test_every_step_up_to_500_then_at_least_every_500th():
+def test_every_step_up_to_100_then_every_tenth_and_from_500_on_every_twentieth_until_the_cost_is_known():
     plan = ListeningPlan(DEFAULT)
-    assert heard(plan, range(500)) == list(range(500))
-    assert heard(plan, range(500, 2000)) == [500, 1000, 1500]
+    assert heard(plan, range(600)) == [*range(100), *range(100, 500, 10), *range(500, 600, 20)]
+
+
+def test_one_announced_cost_serves_both_budgets():
+    plan = ListeningPlan(DEFAULT)
+    plan.apply(Announcement(start=90, cost=0.5))
+    assert heard(plan, range(90, 700)) == [*range(90, 100), *range(100, 500, 50), *range(500, 700, 100)]
+
+
+def test_at_least_every_500th_step_is_heard():
+    plan = ListeningPlan(DEFAULT)
+    plan.apply(Announcement(start=90, cost=1000.0))
+    assert heard(plan, range(100, 2000)) == [100, 500, 1000, 1500]
 
 
 def test_steps_count_from_where_listening_began():
@@ -21,16 +32,17 @@ def test_steps_count_from_where_listening_began():
     assert heard(plan, range(1000, 1030)) == [1000, 1001, 1002, 1003, 1013, 1023]
 
 
-def test_an_announced_interval_holds_from_its_step_on():
+def test_an_announced_cost_holds_from_its_step_on():
     plan = ListeningPlan(DEFAULT)
-    plan.apply(Announcement(start=520, interval=20))
-    assert heard(plan, range(499, 565)) == [499, 500, 520, 540, 560]
+    plan.apply(Announcement(start=525, cost=0.2))
+    assert heard(plan, range(499, 640)) == [500, 520, 525, 565, 605]
 
 
-def test_an_announced_interval_leaves_fixed_segments_alone():
+def test_an_announced_cost_leaves_fixed_segments_alone():
     plan = ListeningPlan(every(1).until(500).then(every(100)))
-    plan.apply(Announcement(start=520, interval=20))
+    plan.apply(Announcement(start=520, cost=0.1))
     assert heard(plan, range(500, 800)) == [500, 600, 700]
+    assert not plan.needs_cost
 
 
 def test_a_burst_hears_every_step():
@@ -64,14 +76,22 @@ def test_windows_never_mix_intervals():
     assert plan.window(100) == 100
 
 
-def test_the_interval_keeps_listening_within_its_budget():
-    budget = Budget()
-    assert budget.interval(0.005, longest=500) == 500
-    budget.observe(step_seconds=1.0, cost_seconds=0.02, heard=True)
-    assert budget.interval(0.005, longest=500) == 4
-    budget.observe(step_seconds=1.0, cost_seconds=9.0, heard=False)
-    assert budget.interval(0.005, longest=500) == 4
-    assert budget.interval(0.5, longest=500) == 1
+@pytest.mark.parametrize(("cost", "interval"), [(0.0, 1), (0.02, 4), (0.021, 5), (9.0, 500)])
+def test_the_interval_keeps_listening_within_its_budget(cost, interval):
+    assert within_budget(0.005).segments[-1].interval_at(cost) == interval
+
+
+def test_the_first_steps_tell_nothing_about_what_a_reading_costs():
+    cost = Cost()
+    for _ in range(SLOW_AT_FIRST):
+        cost.observe(step_seconds=5.0, reading_seconds=3.0, heard=True)
+    for _ in range(FEWEST_READINGS - 1):
+        cost.observe(step_seconds=1.0, reading_seconds=0.02, heard=True)
+    assert cost.value is None
+    cost.observe(step_seconds=1.0, reading_seconds=9.0, heard=False)
+    assert cost.value is None
+    cost.observe(step_seconds=1.0, reading_seconds=0.02, heard=True)
+    assert cost.value == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("bad", [lambda: every(0), lambda: within_budget(0), lambda: within_budget(2)])

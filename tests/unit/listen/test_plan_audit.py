@@ -31,7 +31,7 @@ def test_a_model_of_one_parameter_is_always_whole():
 
 def test_a_new_interval_is_no_new_start():
     plan = ListeningPlan(DEFAULT)
-    plan.apply(Announcement(start=520, interval=20))
+    plan.apply(Announcement(start=520, cost=0.1))
     later = audits(plan, range(500, 520 + 20 * PARTS))
     assert (0, 1) not in later
     assert len(set(later)) == PARTS

@@ -665,3 +665,27 @@ def test_a_closed_tracker_lets_the_model_go(follow):
     job.model = job.optimizer = None
     gc.collect()
     assert [reference() for reference in gone] == [None] * 4
+
+
+def test_steps_on_parameters_in_the_place_of_the_wrapped_ones_are_not_synchronised(follow):
+    followed = follow(DistributedDataParallel(small_model()))
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        followed.model.double().float()
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+    followed.optimizer = torch.optim.SGD(followed.model.parameters(), lr=0.01)
+    for _ in range(3):
+        followed.train()
+    assert [handover.raw_evidence.syncs for handover in followed.handovers] == [0, 0, 0]
+    assert followed.handovers[0].raw_evidence.facts["model"]["replaced"] == "yes"
+
+
+def test_another_models_steps_are_none_of_ours(follow):
+    followed = follow(DistributedDataParallel(small_model()))
+    other = small_model()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.01)
+    for _ in range(3):
+        other(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert followed.handovers == []

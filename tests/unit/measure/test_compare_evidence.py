@@ -133,3 +133,17 @@ def test_how_many_could_be_compared():
 def test_data_is_fresh_only_where_all_of_it_is():
     assert not compared(said(content=1, fresh=True), said(content=2)).fresh
     assert not compared(said(), said()).fresh
+    assert compared(said(indices=1, fresh=True), said(indices=2, fresh=True)).fresh
+    assert not compared(said(indices=1, fresh=True), said(indices=2)).fresh
+
+
+def test_batches_come_again_where_they_do_for_all():
+    assert compared(said(repeats=3), said(repeats=3)).repeats == 3
+    assert compared(said(repeats=3), said(repeats=4)).repeats is None
+    assert compared(said(repeats=3), said()).repeats is None
+    assert compared(said(repeats=3), SILENT).repeats is None
+
+
+def test_inputs_are_beside_each_other():
+    found = compared(said(input_mean=0.5, input_scale=1.0), said(input_mean=0.25, input_scale=2.0))
+    assert (found.input_mean_W, found.input_scale_W) == ((0.5, 0.25), (1.0, 2.0))

@@ -127,6 +127,14 @@ def test_a_fact_that_one_rank_does_not_have_is_a_difference():
     assert facts_record(HEAD, "model", [None, {"a": "1"}]).same == {"a": "1"}
 
 
+def test_what_one_rank_alone_says_of_itself_is_not_what_the_others_have():
+    """A job that is stopped in the middle of a step: one rank has begun its next epoch, the other has not."""
+    record = facts_record(HEAD, "loader", [None, {"sampler rank": "1", "length": "8"}])
+    assert (record.same, record.differ) == ({"length": "8"}, {"sampler rank": (None, "1")})
+    alone = facts_record(HEAD, "loader", [{"sampler rank": "0"}])
+    assert (alone.same, alone.differ) == ({"sampler rank": "0"}, {})
+
+
 def test_streams_that_are_shared():
     record = assembled(streams(torch="x", numpy="1"), streams(torch="x", numpy="2"), None, streams(torch="y"))
     assert record.consumed == ("numpy", "torch")

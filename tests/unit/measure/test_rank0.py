@@ -6,8 +6,9 @@ import pytest
 
 from fleet.listening import FIRST_RANK, Listeners
 from unisono.common.schedule import BURST
+from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.store import REGISTRATION_PATIENCE
-from unisono.exchange.thread import FAREWELL, UNASKED
+from unisono.exchange.thread import UNASKED
 from unisono.measure import rank0
 from unisono.measure.adapt_schedule import STEPS_BETWEEN_SUSPICIONS
 from unisono.measure.liveness import SILENT_SECONDS
@@ -284,13 +285,30 @@ def test_at_the_end_all_is_written_that_came_and_rank_0_waits_for_goodbyes(met):
     assert met.exchanges[0].message_store.left == {0, 1, 2}
 
 
-def test_at_the_end_a_rank_that_says_no_goodbye_is_waited_for_by_the_clock_only(met):
+def test_at_the_end_a_rank_that_says_no_goodbye_is_waited_for_while_it_gives_signs_of_life(met):
     met.submit(0, 0, 1)
     begun = met.clock.now
     finish(met, 1, 0)
-    assert FAREWELL <= met.clock.now - begun < FAREWELL + 1
+    assert rank0.QUIET_SECONDS <= met.clock.now - begun < rank0.QUIET_SECONDS + 0.5
     assert written(met) == [0]
     assert met.steps[0].loss_W == (0.0, 1.0, None)
+
+
+def test_at_the_end_directions_on_their_way_are_waited_for_from_when_all_are_done(met, monkeypatch):
+    monkeypatch.setattr(ReconnectingChannel, "idle", False)
+    met.submit(0)
+    finish(met, 2, 1)
+    begun = met.clock.now
+    finish(met, 0)
+    assert rank0.LAST_DIRECTIONS_SECONDS <= met.clock.now - begun < rank0.LAST_DIRECTIONS_SECONDS + 0.1
+
+
+def test_at_the_end_others_have_a_moment_however_long_rank_0_was_held_up(met):
+    met.submit(0, 0, 1)
+    met.turn()
+    begun = met.clock.now
+    met.rank0.finish(met.exchanges[0], deadline=begun - 5)
+    assert rank0.LAST_WORDS_SECONDS <= met.clock.now - begun < rank0.LAST_WORDS_SECONDS + 0.1
 
 
 def test_lists_that_do_not_fit_are_said_once(met, monkeypatch):

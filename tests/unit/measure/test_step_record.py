@@ -49,6 +49,20 @@ def test_a_silent_rank_is_none_and_the_others_count():
     assert record.finite_W == (True, None, True)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "missed"),
+    [
+        (signal(), signal(), False),
+        (signal(due=True), signal(due=True), True),
+        (signal(due=True, syncs=0), signal(due=True, syncs=0), False),
+        (heard(torch.ones(1), due=True), signal(due=True), False),
+    ],
+)
+def test_a_step_that_should_have_been_heard_and_was_not_is_missed(first, second, missed):
+    """A step whose gradients nobody averages has none that could be heard; what one worker heard is there to see."""
+    assert measured(AllRanksStep(0, (first, second))).missed is missed
+
+
 def test_a_nan_loss_makes_the_statistics_nan():
     record = measured(AllRanksStep(0, (signal(1.0), signal(math.nan))))
     assert math.isnan(record.loss_mean)

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+import invented_runs as invented
 from consoles import Console
 from unisono.monitor import live_diagnosis as live
 from unisono.monitor.live_diagnosis import HELD_SECONDS, HELD_STEPS, MOST_TOLD, LiveDiagnosis
-from unisono.records import AttemptRecord, NoteRecord, StepRecord, WorkerFacts, to_line
+from unisono.records import AttemptRecord, DepartureRecord, NoteRecord, StepRecord, WorkerFacts, to_line
 from unisono.records.finding import Cause, Finding
 
 
@@ -187,10 +188,11 @@ def test_a_finding_is_told_also_when_no_step_follows(console, monkeypatch):
     assert "UN502" in console.said[0]
 
 
-def test_the_verdict_names_what_is_grave(diagnosis):
-    assert diagnosis.verdict() == "nothing suspicious was found"
+def test_the_verdict_names_what_is_grave(diagnosis, monkeypatch):
+    monkeypatch.setattr(live, "conclude", lambda *_: SimpleNamespace(verdict_text="the sentence"))
+    assert diagnosis.verdict() == "the sentence"
     diagnosis.tell()
-    assert diagnosis.verdict() == "found: UN101 a-fault, UN405 a-fault"
+    assert diagnosis.verdict() == "the sentence (UN101 a-fault, UN405 a-fault)"
 
 
 def test_with_real_rules_a_missing_worker_is_found_and_can_be_ignored(console):
@@ -204,3 +206,21 @@ def test_with_real_rules_a_missing_worker_is_found_and_can_be_ignored(console):
 
     assert "UN502" in run(())
     assert "UN502" not in run(("UN502",))
+
+
+def test_a_rank_that_has_gone_is_told_at_once(console):
+    diagnosis = LiveDiagnosis(console, (), None)
+    diagnosis.see(invented.attempt(2))
+    diagnosis.see(DepartureRecord(1, 5, 50.0, 1, "lost", "its process is gone"))
+    diagnosis.tell()
+    assert any("UN502" in line for line in console.said)
+
+
+def test_what_becomes_graver_is_one_line(diagnosis, findings, console):
+    findings.fresh = [finding(severity="warning")]
+    diagnosis.tell(last=True)
+    whole = len(console.said)
+    findings.fresh = [finding(severity="critical")]
+    diagnosis.tell(last=True)
+    assert whole > 2
+    assert console.said[whole:] == ["UN101 a-fault is critical now: it shows"]

@@ -3,6 +3,7 @@
 import gc
 import json
 import math
+import multiprocessing
 import re
 import sys
 import time
@@ -17,7 +18,9 @@ from unisono.listen import torch_patches
 from unisono.monitor import exit_hooks
 from unisono.monitor import monitor as monitors
 from unisono.monitor.monitor import Monitor, NullMonitor
-from unisono.records.runfile import read_run
+from unisono.records import DepartureRecord
+from unisono.records.runfile import read_run, scan
+from unisono.records.runfile.departures import departures_beside
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +31,7 @@ def no_crash_so_far(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     for name in ("last_exc", "last_value"):
         monkeypatch.delattr(sys, name, raising=False)
+    monkeypatch.setattr(exit_hooks, "_exit", None)
     yield
     assert torch_patches._patched.listeners == ()
 
@@ -77,7 +81,8 @@ def wait_until(is_so, seconds=10.0):
 
 
 def rank_file(tmp_path):
-    return [json.loads(line) for line in (tmp_path / "run" / "rank-0.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "rank-0.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["type"] == "local"]
 
 
 def test_the_run_is_written(attach, model, optimizer, tmp_path):
@@ -94,7 +99,7 @@ def test_the_run_is_written(attach, model, optimizer, tmp_path):
     assert (attempt.world, attempt.first_step, attempt.groups) == (1, 0, ("0", "2"))
     assert attempt.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert (attempt.steering, attempt.guard) == ("", "")
-    assert [end.steps for end in run.ends] == [5]
+    assert [(end.steps, end.trained) for end in run.ends] == [(5, 4)]
 
 
 def test_what_was_asked_for_is_written(attach, model, optimizer, tmp_path):
@@ -309,10 +314,12 @@ def test_a_crash_leaves_the_last_steps_behind(attach, model, optimizer, tmp_path
 def test_last_steps_are_written_before_anything_is_waited_for(attach, model, optimizer, tmp_path, monkeypatch):
     monitor, written = attach(), []
     train(model, optimizer, 2)
-    wait_until(lambda: len(monitor._ring) == 2)
+    wait_until(lambda: len(monitor._last_steps.steps) == 2)
     close = monitor._exchange.close
     monkeypatch.setattr(
-        monitor._exchange, "close", lambda patience: (written.append((patience, rank_file(tmp_path))), close(patience))
+        monitor._exchange,
+        "close",
+        lambda word, patience: (written.append((patience, rank_file(tmp_path))), close(word, patience)),
     )
     monkeypatch.setattr(sys, "last_value", ValueError("injected"), raising=False)
     monitor.close()
@@ -325,7 +332,7 @@ def test_only_the_last_steps_are_kept(attach, model, optimizer, tmp_path, monkey
     monkeypatch.setattr(monitors, "RING", 3)
     monitor = attach()
     train(model, optimizer, 8)
-    wait_until(lambda: monitor._ring and monitor._ring[-1].step == 7)
+    wait_until(lambda: monitor._last_steps.steps and monitor._last_steps.steps[-1].step == 7)
     exit_hooks.speak("SIGTERM")
     assert [line["step"] for line in rank_file(tmp_path)] == [5, 6, 7]
     monitor.close()
@@ -347,9 +354,9 @@ def test_a_callback_that_fails_at_the_end_does_not_keep_others_from_theirs(monke
     said = []
     for callback in (said.append, lambda reason: 1 / 0):
         exit_hooks.on_exit(callback)
-    exit_hooks.speak("crash")
-    exit_hooks.speak("crash")
-    assert said == ["crash"]
+    exit_hooks.speak("warned")
+    exit_hooks.speak("warned")
+    assert said == ["warned"]
 
 
 @pytest.mark.parametrize("word", ["off", "OFF"])
@@ -375,3 +382,126 @@ def test_what_cannot_be_set_up_is_said_and_training_goes_on(model, optimizer, mo
     assert isinstance(unisono.attach(model, optimizer, run_dir=tmp_path / "run"), NullMonitor)
     assert "cannot listen (ValueError: `UNISONO_EVERY` should be a number of steps" in capfd.readouterr().err
     train(model, optimizer)
+
+
+def test_a_block_that_raises_ends_the_run_as_crashed(attach, model, optimizer, tmp_path):
+    def fail():
+        with attach():
+            train(model, optimizer, 2)
+            raise ValueError("as planned")
+
+    with pytest.raises(ValueError, match="as planned"):
+        fail()
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["crashed"]
+    (departure,) = departures_beside(tmp_path / "run")
+    assert (departure.rank, departure.step, departure.how) == (0, 1, "exception")
+    assert departure.detail == "ValueError: as planned"
+
+
+def test_an_error_that_leads_through_the_end_is_a_crash_and_one_that_was_met_before_is_not(
+    attach, model, optimizer, tmp_path
+):
+    def ends(error):
+        monitor = attach()
+        train(model, optimizer)
+        try:
+            raise error
+        except ValueError:
+            pass
+        finally:
+            monitor.close()
+
+    ends(ValueError("met"))
+    with pytest.raises(KeyError):
+        ends(KeyError("not met"))
+    with pytest.raises(KeyboardInterrupt):
+        ends(KeyboardInterrupt())
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["finished", "crashed", "killed"]
+
+
+@pytest.mark.parametrize(
+    ("code", "ended", "detail"),
+    [
+        (None, "finished", ""),
+        (0, "finished", ""),
+        (3, "crashed", "exit code 3"),
+        ("no data", "crashed", "exit code 1"),
+    ],
+)
+def test_a_process_that_exits_by_itself(attach, model, optimizer, tmp_path, code, ended, detail):
+    monitor = attach()
+    train(model, optimizer)
+    with pytest.raises(SystemExit):
+        sys.exit(code)
+    monitor._close_at_exit()
+    assert [(end.ended, end.detail) for end in read_run(tmp_path / "run").ends] == [(ended, detail)]
+
+
+def test_a_model_that_goes_before_the_interpreter_does(tmp_path):
+    """The frames that held it are gone when Python comes to `atexit`."""
+    model = nn.Linear(4, 1)
+    monitor = unisono.attach(model, run_dir=tmp_path / "run")
+    monitor.step()
+    with pytest.raises(SystemExit):
+        sys.exit(3)
+    monitor.retire()
+    wait_until(lambda: read_run(tmp_path / "run").ends)
+    assert [(end.ended, end.detail) for end in read_run(tmp_path / "run").ends] == [("crashed", "exit code 3")]
+    monitor.close()
+
+
+def test_an_exit_that_was_caught_is_none(attach, model, optimizer, tmp_path):
+    monitor = attach()
+    with pytest.raises(SystemExit):
+        sys.exit(3)
+    train(model, optimizer)
+    monitor._close_at_exit()
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["finished"]
+
+
+@pytest.mark.parametrize(("code", "ended"), [(0, ["finished"]), (3, ["finished", "crashed"])])
+def test_what_fails_after_the_process_group_has_ended_is_no_good_end(attach, model, optimizer, tmp_path, code, ended):
+    monitor = attach()
+    train(model, optimizer, 3)
+    monitor.close()
+    with pytest.raises(SystemExit):
+        sys.exit(code)
+    for _ in range(2):
+        monitor.tell_of_bad_exit()
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ended
+    gone = [record for _, record in scan(tmp_path / "run") if isinstance(record, DepartureRecord)]
+    told = [(one.rank, one.how, one.detail, one.step) for one in gone]
+    assert told == ([] if code == 0 else [(0, "exit", "exit code 3", 2)])
+
+
+def test_a_trial_that_is_stopped_has_finished(attach, model, optimizer, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNISONO_TRIAL", "1")
+    attach()
+    train(model, optimizer)
+    exit_hooks.speak(exit_hooks.SIGTERM)
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["finished"]
+    assert departures_beside(tmp_path / "run") == []
+
+
+def test_sigterm_is_the_end_of_the_run_and_takes_less_than_a_second(attach, model, optimizer, tmp_path):
+    attach()
+    train(model, optimizer)
+    began = time.monotonic()
+    exit_hooks.speak(exit_hooks.SIGTERM)
+    assert time.monotonic() - began < 1.0
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["killed"]
+
+
+def trains_in_a_child(folder):
+    # OpenMP does not survive a fork.
+    torch.set_num_threads(1)
+    model = nn.Linear(4, 1)
+    unisono.attach(model, run_dir=folder).step()
+
+
+def test_a_process_of_multiprocessing_comes_to_its_end(tmp_path):
+    child = multiprocessing.get_context("fork").Process(target=trains_in_a_child, args=(tmp_path / "run",))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["finished"]

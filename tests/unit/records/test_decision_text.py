@@ -58,3 +58,13 @@ def test_the_newest_are_kept_and_all_are_counted():
 
 def test_what_was_not_decided_is_not_told():
     assert (told().words(), told().decided) == ("", 0)
+
+
+def test_the_guard_stopped_only_the_attempt_that_it_ended():
+    counts = DecisionCounts()
+    counts.add(decision(40, "halt", "asked for"))
+    assert counts.stopped_at == 40
+    counts.attempt_begins()
+    assert counts.stopped_at is None
+    counts.add(decision(50, "halt", "asked for", dry=True))
+    assert counts.stopped_at is None

@@ -31,7 +31,7 @@ if writer.needs_header:
 writer.write(AttemptRecord(attempt, 1.5, 8, number, ()))
 while True:
     size = number % 41
-    if writer.write(StepRecord(attempt, number, 1.5, cos_WW=((0.123456789,) * size,) * size)):
+    if writer.write(StepRecord(attempt, number, 1.5, cos_GW=((0.123456789,) * 8,) * (5 * size))):
         os.write(1, b"%d\\n" % number)
     number += 1
 """

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.records import AttemptRecord, WorkerFacts
+from unisono.records import AttemptRecord, EndRecord, WorkerFacts
 from unisono.show.analysis.comparison import compare
 from unisono.show.analysis.run_digest import RunDigest
 from unisono.show.analysis.scan_run import RunOverview
@@ -14,10 +14,10 @@ HEALTHY = {"finite_W": (True,) * 4, "compared": 4, "fresh": True}
 TWINS, OTHER_TWINS = (0, 1, 2, 1), (0, 1, 0, 3)
 
 
-def run(records=(), started=1.0, head=None):
+def run(records=(), started=1.0, head=None, ended="unknown"):
     """As a comparison sees it; an attempt of four workers comes first."""
     look = RunDigest()
-    for record in (head or attempt(4), *records):
+    for record in (head or attempt(4), *records, EndRecord(1, 0, 1.0, 1, 1, 0, ended=ended)):
         look.see(record)
     return look.conclude(RunOverview("a-run", "train", started, 0))
 
@@ -180,7 +180,18 @@ def test_what_came_and_went_in_the_second_run_is_told():
 
 @pytest.mark.parametrize(("first", "second", "which"), [([], steps(60), "first"), (steps(60), [], "second")])
 def test_where_nothing_could_be_checked_nobody_is_called_healthy(first, second, which):
-    assert told(first, second) == ("cannot-tell", f"cannot tell: nothing could be checked in the {which} run")
+    assert told(first, second) == ("cannot-tell", f"cannot tell: the {which} run is unheard: nothing was heard")
+
+
+def test_a_run_that_did_not_end_well_is_not_called_healthy():
+    comparison = compare(run(steps(60)), run(steps(60), ended="crashed"))
+    assert comparison.verdict == "cannot-tell"
+    assert comparison.verdict_text.startswith(
+        "cannot tell: the second run is broken: the job crashed after step 59; 60 "
+    )
+    comparison = compare(run(twins(60)), run(steps(812), ended="killed"))
+    assert comparison.verdict == "fixed"
+    assert comparison.cautions == ("the second run: the job was killed after step 811",)
 
 
 def test_numbers_are_compared_over_the_steps_that_both_have():
@@ -211,7 +222,7 @@ def head(world=4, parameters=100, torch="2.6"):
 
 
 def test_other_workers_and_another_model_are_told_in_words():
-    comparison = compare(run(head=head()), run(head=head(world=2, parameters=2_000)))
+    comparison = compare(run(steps(1), head=head()), run(steps(1), head=head(world=2, parameters=2_000)))
     assert comparison.cautions == (
         "the first run had 4 workers, the second 2",
         "the models differ: 100 parameters in the first run, 2,000 in the second",
@@ -220,14 +231,14 @@ def test_other_workers_and_another_model_are_told_in_words():
 
 
 def test_a_model_of_the_same_size_may_be_another():
-    runs = [run([facts("model", same={"structure": name})], head=head()) for name in ("aa", "bb")]
+    runs = [run([facts("model", same={"structure": name}), *steps(1)], head=head()) for name in ("aa", "bb")]
     assert "but other names, shapes or precision" in compare(*runs).cautions[0]
-    assert compare(runs[0], run(head=head())).cautions == ()
+    assert compare(runs[0], run(steps(1), head=head())).cautions == ()
 
 
 def test_runs_given_the_wrong_way_round_are_noticed():
-    assert "the other way round" in compare(run(started=2.0), run(started=1.0)).cautions[0]
-    assert compare(run(started=1.0), run(started=1.0)).cautions == ()
+    assert "the other way round" in compare(run(steps(1), started=2.0), run(steps(1), started=1.0)).cautions[0]
+    assert compare(run(steps(1), started=1.0), run(steps(1), started=1.0)).cautions == ()
 
 
 def test_where_the_settings_differ():

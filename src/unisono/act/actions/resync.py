@@ -1,4 +1,4 @@
-"""Makes replicas equal again, bit by bit: who differs from the majority takes over what differs.
+"""Makes replicas equal again, bit by bit: who differs from the majority, or from a given worker, takes over its state.
 
 All workers call it at the same point. What differs and who gives is worked out from what was gathered, so that all take
 part in the same collectives or fail with the same error. Without a majority the first worker's replica counts.
@@ -27,13 +27,16 @@ NAMES_KEPT = 8
 
 
 @torch.no_grad()
-def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bool = True) -> ResyncResult:
+def resync(
+    group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bool = True, giver: int | None = None
+) -> ResyncResult:
     """
     A collective of `group`; training must stand still.
 
     :param module: Of DDP, buffers that it broadcasts itself are left alone.
     :param buffers: Whether the others count.
     :param optimizers: Shares of a ZeroRedundancyOptimizer's state are left alone.
+    :param giver: The worker whose replica counts, whatever the majority's is.
     """
     inventory = Inventory(module, optimizers, buffers)
     collectives = Collectives(group, inventory.device)
@@ -45,11 +48,11 @@ def resync(group: Any, module: nn.Module, optimizers: Sequence[Any], buffers: bo
     print_KW = [
         [0] * collectives.world if kind in left_alone else row for kind, row in zip(KINDS, print_KW, strict=True)
     ]
-    source, giver_K = givers(print_KW)
+    source, giver_K = givers(print_KW) if giver is None else (giver, [giver] * len(KINDS))
     repair = _Repair(collectives, inventory)
-    for kind, giver, print_W in zip(KINDS, giver_K, print_KW, strict=True):
+    for kind, gives, print_W in zip(KINDS, giver_K, print_KW, strict=True):
         if len(set(print_W)) > 1:
-            repair.make_equal(kind, giver)
+            repair.make_equal(kind, gives)
     overwritten = repair.told() if repair.differ_WI else ()
     return ResyncResult(
         source, len(inventory.parameters), len(inventory.buffers), overwritten, tuple(left_alone.values())

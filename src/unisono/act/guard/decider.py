@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from unisono.act.guard.options import Guard
 from unisono.act.guard.policy import Decision, Policy
-from unisono.act.guard.policy_conditions import WITH_LOSSES
 from unisono.act.guard.step_state import Situation, Watch
 from unisono.exchange.guard_messages import ENDINGS, RankReport, RoundResult
 from unisono.records.finding import Finding
@@ -69,16 +68,22 @@ class Decider:
         """Rows that failed when they were asked, and how."""
         return self._policy.broken
 
+    @property
+    def used_up(self) -> str:
+        """Why a roll-back was not made, in words; empty where all were."""
+        return self._policy.used_up
+
     def _limit_on_device(self, watch: Watch) -> float:
         """Beyond which a norm is extreme whatever the losses do."""
-        share = watch.norm.ratio(1.0)
-        return float(self._options.norm_spike) * WITH_LOSSES / share if share and self._options.norm_spike else math.inf
+        share, limit = watch.norm.ratio(1.0), self._options.norm_limit
+        return limit.with_losses / share if share and limit is not None else math.inf
 
     def _as_on_device(self, situation: Situation, left_out: bool) -> Situation:
         """The policy says what the device has done, where losses are not judged and the limit is the high one."""
-        ratio, limit = situation.norm_ratio, float(self._options.norm_spike) * WITH_LOSSES
-        if ratio is not None:
-            ratio = max(ratio, math.nextafter(limit, math.inf)) if left_out else min(ratio, limit)
+        ratio, limit = situation.norm_ratio, self._options.norm_limit
+        if ratio is not None and limit is not None:
+            beyond = math.nextafter(limit.with_losses, math.inf)
+            ratio = max(ratio, beyond) if left_out else min(ratio, limit.with_losses)
         nobody = (None,) * len(situation.loss_score_W)
         return replace(situation, risen=True, norm_ratio=ratio, loss_score_W=nobody)
 

@@ -103,6 +103,7 @@ class DecisionRound:
         if store is not None and result.agreed in store.held():
             store.agreed(result.agreed)
         self._reporter.tell_of_broken_rows(self._decider.broken_rows)
+        self._reporter.tell_of_used_up(self._decider.used_up)
 
     def _act(self, decision: Decision, sent: bytes) -> None:
         record = self._decision_log.enter(decision, sent)

@@ -36,7 +36,9 @@ class Executor:
         callbacks: Mapping[str, Callable[[Decision], Any]],
         halt: Callable[[], None],
         complain: Callable[[str], None],
+        giver: int | None = None,
     ) -> None:
+        """:param giver: The worker whose replica counts in a resync; None: the majority's."""
         self.skipped = False
         """The newest synchronised pass is to leave no trace."""
 
@@ -48,6 +50,7 @@ class Executor:
         self.store = store
         self._collectives, self._ranks, self._guarded_state = collectives, ranks, guarded_state
         self._every, self._callbacks, self._halt, self._complain = every, callbacks, halt, complain
+        self._giver = giver
         self._target: Snapshot | None = None
         """What to go back to when the step is over."""
 
@@ -92,7 +95,11 @@ class Executor:
             return NOTHING
         # Statistics that each worker keeps for itself are no fault, unless they were found to be one.
         done = resync(
-            self._collectives.group, self._guarded_state.model, self._guarded_state.optimizers, buffers=decision.counted
+            self._collectives.group,
+            self._guarded_state.model,
+            self._guarded_state.optimizers,
+            buffers=decision.counted,
+            giver=self._giver,
         )
         self.overwritten = sorted({self._ranks[each.worker] for each in done.overwritten})
         return done.sentence(self._ranks) if done.overwritten else NOTHING
@@ -102,10 +109,12 @@ class Executor:
         step = int(decision.argument or 0)
         snapshot, problem = look_at(self.store, self._guarded_state.subject(), step)
         refused = self._collectives.those_who(snapshot is None)
+        if problem:
+            # Said here alone: the outcome is the same text on every worker.
+            self._complain(f"the checkpoint of step {step} does not fit here ({problem})")
         if refused:
-            own = f" ({problem})" if problem else ""
             ranks = ", ".join(str(self._ranks[worker]) for worker in refused)
-            return f"not rolled back: the checkpoint of step {step} does not fit on rank {ranks}{own}"
+            return f"not rolled back: the checkpoint of step {step} does not fit on rank {ranks}"
         self._target = snapshot
         return ""
 

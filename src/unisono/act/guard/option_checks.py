@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unisono.act.guard.options import Checkpoints, Guard
 
 PLACES = ("memory", "disk")
+SOURCES = ("majority", "first")
 MOST_SPIKES = 10
 
 
@@ -37,8 +38,8 @@ def check_path(file: Any) -> None:
 def check_guard(guard: Guard) -> None:
     for name in ("skip", "reseed", "dry_run"):
         _switch(name, getattr(guard, name))
-    for name in ("norm_spike", "loss_spike"):
-        _number(name, getattr(guard, name), above=1, switches=(False,))
+    _number("norm_spike", guard.norm_spike, above=1)
+    _number("loss_spike", guard.loss_spike, above=1, switches=(False,))
     _number("clip", guard.clip, above=0)
     _number("rollback", guard.rollback, above=1)
     _whole("resync", guard.resync)
@@ -49,12 +50,25 @@ def check_guard(guard: Guard) -> None:
         _whole("every", guard.every, switches=())
     _codes(guard.halt)
     _rows(guard.rows)
+    _source(guard)
     if guard.checkpoints is not None and type(guard.checkpoints).__name__ != "Checkpoints":
         raise UserError(
             f"`checkpoints` of the guard should be `unisono.Checkpoints(...)`. Found {guard.checkpoints!r}. "
             "Write: unisono.guard(rollback=True, checkpoints=unisono.Checkpoints(every=100))"
         )
     _needs_rollback(guard)
+
+
+def _source(guard: Guard) -> None:
+    if guard.resync_from not in SOURCES:
+        names = " or ".join(f"`{name}`" for name in SOURCES)
+        raise UserError(f"`resync_from` of the guard should be {names}. Found {guard.resync_from!r}.")
+    resyncs = guard.resync or any("resync" in row.actions for row in guard.rows)
+    if guard.resync_from != SOURCES[0] and not resyncs:
+        raise UserError(
+            "`resync_from` of the guard says whose replica counts in a resync. Found it without `resync`. Write: "
+            f"unisono.guard(resync=500, resync_from={guard.resync_from!r})"
+        )
 
 
 def _needs_rollback(guard: Guard) -> None:

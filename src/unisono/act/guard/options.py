@@ -22,6 +22,7 @@ from unisono.act.guard import option_checks as checks
 from unisono.act.guard import policy_conditions as rows
 from unisono.act.guard.options_file import read_guard_file
 from unisono.act.guard.policy import Policy, Row
+from unisono.act.guard.policy_conditions import NormLimit
 from unisono.act.guard.step_state import Reason, Situation
 
 NORM_SPIKE, LOSS_SPIKE, EXPLOSION = 10.0, 50.0, 100.0
@@ -30,6 +31,9 @@ NORM_SPIKE, LOSS_SPIKE, EXPLOSION = 10.0, 50.0, 100.0
 
 VARIABLE, ON = "UNISONO_GUARD", "on"
 """In the environment: this word, or the path of a guard file."""
+
+UNHELPED = "UN602"
+"""Among the findings to halt on: what the guard did has not helped."""
 
 PERSISTENT = 3
 RESTS = 10
@@ -62,10 +66,11 @@ class Guard:
 
     skip: bool = True
     loss_spike: float | bool = LOSS_SPIKE
-    norm_spike: float | bool = NORM_SPIKE
+    norm_spike: float | bool = True
     clip: float | bool = False
     rollback: float | bool = False
     resync: int | bool = False
+    resync_from: str = "majority"
     reset_momentum: int | bool = False
     halt: bool | Sequence[str] = False
     reseed: bool = False
@@ -87,7 +92,11 @@ class Guard:
 
     def spike(self, situation: Situation) -> Reason | None:
         """What is not finite or extreme about a step, whether or not anything is done about it."""
-        return rows.spike(situation, *self._limits)
+        return rows.spike(situation, self.norm_limit, float(self.loss_spike))
+
+    @property
+    def norm_limit(self) -> NormLimit | None:
+        return NormLimit.of(self.norm_spike, NORM_SPIKE)
 
     def words(self) -> str:
         """What may be done: `skip, rollback; dry run`."""
@@ -101,7 +110,11 @@ class Guard:
 
     def policy(self) -> Policy:
         budget = None if self.budget is False else int(self.budget)
-        return Policy([*self._own_rows(), *self.rows, *self._clipping()], budget, self.per, self.dry_run)
+        asked = [*self._own_rows(), *self.rows, *self._clipping()]
+        return Policy(asked, budget, self.per, self.dry_run, halts_unhelped=self._halts_on(UNHELPED))
+
+    def _halts_on(self, code: str) -> bool:
+        return not isinstance(self.halt, bool) and code in self.halt
 
     def described(self) -> str:
         """All options as text, equal on two workers where they were asked for the same."""
@@ -116,19 +129,14 @@ class Guard:
             parts.append(f"checkpoints={kept.every}:{kept.keep}:{kept.quiet}:{own}")
         return " ".join(parts)
 
-    @property
-    def _limits(self) -> tuple[float, float]:
-        return float(self.norm_spike), float(self.loss_spike)
-
     def _own_rows(self) -> list[Row]:
-        norm, loss = self._limits
+        norm, loss = self.norm_limit, float(self.loss_spike)
         momentum = PERSISTENT if self.reset_momentum is True else int(self.reset_momentum)
         found: list[Row] = []
-        if self.rollback:
-            ratio = EXPLOSION if self.rollback is True else float(self.rollback)
+        if limit := NormLimit.of(self.rollback, EXPLOSION):
             # A reset of the momentum is the milder remedy, and comes first where both were asked for.
             persistent = momentum + 1 if momentum else PERSISTENT
-            when = partial(rows.exploded, ratio=ratio, persistent=persistent, norm_spike=norm, loss_spike=loss)
+            when = partial(rows.exploded, limit=limit, persistent=persistent, norm_spike=norm, loss_spike=loss)
             found.append(Row("explosion", when, ("roll-back", "skip")))
         if momentum:
             when = partial(rows.persists, count=momentum, norm_spike=norm, loss_spike=loss)
@@ -168,20 +176,24 @@ def guard(file: str | os.PathLike[str] | None = None, **options: Any) -> Guard:
     :param file: A TOML file with a table `[guard]`, as `unisono calibrate RUN --write FILE` writes it. Options given
         here count more than those in the file.
     :param skip: Skip a step, on all workers, when any of them is not finite or extreme.
-    :param norm_spike: A gradient norm is extreme beyond this many times the end of its usual range. False: never.
+    :param norm_spike: A gradient norm is extreme beyond this many times the end of its usual range, whatever the losses
+        do. True: 10 times, and 40 times while the losses of most workers rise together. False: never.
     :param loss_spike: A worker's loss is extreme when it is so many times as far from its recent ones as usual, and
         five times that of the other workers. False: never.
     :param clip: Scale gradients down to this norm; True: to twice the median of the recent norms.
     :param rollback: Go back to the last healthy checkpoint when the norm is this many times the end of its usual range
-        (True: 100), when spikes persist, or on a critical UN401 or UN404.
+        (True: 100, and 400 while the losses of most workers rise together), when spikes persist, or on a critical UN401
+        or UN404; at most `budget` times within `per` steps.
     :param resync: Make replicas equal again when they were found to differ; a number: and compare them every so many
         steps.
+    :param resync_from: Whose replica counts: that of the `majority`, or of the `first` worker.
     :param reset_momentum: Empty the optimizers' momentum at the so-manieth spike within ten steps (True: the third).
-    :param halt: Stop all workers on these findings, as in `["UN410"]`; True: on any critical one.
+    :param halt: Stop all workers on these findings, as in `["UN410"]`; True: on any critical one. With "UN602": when
+        `budget` actions within `per` steps did not help, instead of the next one.
     :param reseed: Give each worker random numbers of its own when they were found to draw the same.
     :param rows: Rows of your own (`unisono.policy.Row`), asked after the others.
     :param checkpoints: `unisono.Checkpoints(...)`, where the usual ones do not fit.
-    :param budget: Actions within `per` steps; the next one stops the job. False: any number.
+    :param budget: Roll-backs within `per` steps; there are no more of them until those are past. False: any number.
     :param dry_run: Only tell what would have been done.
     :param every: Listen to gradients at every so-manieth step.
     """

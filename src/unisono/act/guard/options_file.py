@@ -50,6 +50,8 @@ def _parsed(file: str | os.PathLike[str]) -> dict[str, Any]:
             f"a guard file should be a file that can be read. Found `{os.fspath(file)}` ({error.strerror}). "
             "Check the path."
         ) from None
+    except RecursionError:
+        raise UserError(f"a guard file should be TOML. Found `{os.fspath(file)}`: it is nested too deeply.") from None
     except ValueError as error:  # also what is no UTF-8
         raise UserError(f"a guard file should be TOML. Found `{os.fspath(file)}`: {error}.") from None
     return content

@@ -46,7 +46,7 @@ class Row:
     """Steps after an action in which it rests."""
 
     counted: bool = True
-    """Against the budget."""
+    """Among the actions after which `halt=["UN602"]` stops the job; healthy checkpoints are older than these."""
 
     alongside: bool = False
     """Also where an earlier row acts, if that one lets the step happen."""
@@ -91,8 +91,6 @@ class Decision:
 
     dry: bool = False
     counted: bool = True
-    """Against the budget."""
-
     since: int | None = None
     """The step at which the trouble began, if that is not this one."""
 
@@ -114,11 +112,20 @@ class Decision:
 class Policy:
     """Rows with their memory: how long each has held, when it last acted, and what is left of the budget."""
 
-    def __init__(self, rows: Sequence[Row], budget: int | None = 3, per: int = 1000, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        budget: int | None = 3,
+        per: int = 1000,
+        dry_run: bool = False,
+        halts_unhelped: bool = False,
+    ) -> None:
         """
-        :param budget: Counted actions within `per` steps; the next one halts. `None`: any number of them.
+        :param budget: Roll-backs within `per` steps; rows that roll back rest then. `None`: any number of them.
+        :param halts_unhelped: Instead, and for all counted actions: the next one beyond the budget halts.
         """
-        self.rows, self.budget, self.per, self.dry_run = tuple(rows), budget, per, dry_run
+        self.rows, self.budget, self.per = tuple(rows), budget, per
+        self.dry_run, self.halts_unhelped = dry_run, halts_unhelped
         names = [row.name for row in self.rows]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -128,9 +135,14 @@ class Policy:
         self.broken: dict[str, str] = {}
         """Rows whose `when` has failed, and how: they rest from then on. What cannot be judged is no reason to act."""
 
+        self.used_up = ""
+        """Why a roll-back was not made, in words, until one is made again."""
+
         self._held = dict.fromkeys(names, 0)
         self._acted: dict[str, int] = {}
-        self._counted: deque[int] = deque(maxlen=budget or 1)
+        self._spent: deque[int] = deque(maxlen=budget or 1)
+        """Steps of what the budget is for."""
+
         self._decisions = 0
         self._halted = False
 
@@ -154,13 +166,24 @@ class Policy:
         """Why the row acts now; `None` where it does not."""
         reason = self._asked(row, situation)
         self._held[row.name] = 0 if reason is None else self._held[row.name] + 1
+        if reason is None or self._held[row.name] < row.confirm or self._rests(row, reason, situation.step):
+            return None
+        if "roll-back" in row.actions and not self.halts_unhelped and not self._affordable(situation.step):
+            self._refuse_to_roll_back(reason)
+            return None
+        return reason
+
+    def _rests(self, row: Row, reason: Reason, step: int) -> bool:
+        """After its last action, or because what it has seen is older than that."""
         last = self._acted.get(row.name)
-        if reason is None or self._held[row.name] < row.confirm:
-            return None
-        if last is not None and row.cool_down and situation.step - last <= row.cool_down:
-            return None
-        is_old = last is not None and reason.seen is not None and reason.seen <= last
-        return None if is_old else reason
+        if last is None:
+            return False
+        return (row.cool_down > 0 and step - last <= row.cool_down) or (reason.seen is not None and reason.seen <= last)
+
+    def _refuse_to_roll_back(self, reason: Reason) -> None:
+        if not self.used_up:
+            again = f" before step {self._spent[0] + self.per:,}" if self._spent else ""
+            self.used_up = f"{self._unhelped('roll-backs')}: {reason.words}; there are no more of them{again}"
 
     def _asked(self, row: Row, situation: Situation) -> Reason | None:
         if row.name in self.broken:
@@ -185,9 +208,13 @@ class Policy:
         step = situation.step
         for row, _ in chosen:
             self._acted[row.name] = step
-        if "halt" not in actions and any(row.counted for row, _ in chosen) and not self._affordable(step):
+        counted = any(row.counted for row, _ in chosen)
+        if self.halts_unhelped and counted and "halt" not in actions and not self._affordable(step):
             actions, argument = ("halt",), None
-            words = f"{self.budget} actions in the last {self.per:,} steps did not help: {words}"
+            words = f"{self._unhelped('actions')}: {words}"
+        elif "roll-back" in actions or (self.halts_unhelped and counted):
+            self._spent.append(step)
+            self.used_up = ""
         self._halted = "halt" in actions
         self._decisions += 1
         return Decision(
@@ -200,26 +227,24 @@ class Policy:
             evidence={name: value for _, reason in chosen for name, value in reason.evidence.items()},
             argument=argument,
             dry=self.dry_run,
-            counted=any(row.counted for row, _ in chosen),
+            counted=counted,
             since=min((reason.since for _, reason in chosen if reason.since is not None), default=None),
             time=time.time(),
         )
 
     def charge(self, step: int) -> None:
         """An action that was not counted beforehand turned out to be needed."""
-        self._counted.append(step)
+        if self.halts_unhelped:
+            self._spent.append(step)
 
     def callbacks(self) -> dict[str, Callback]:
         return {row.name: row.do for row in self.rows if callable(row.do)}
 
     def _affordable(self, step: int) -> bool:
-        if self.budget is None:
-            return True
-        spent = sum(step - earlier < self.per for earlier in self._counted)
-        if spent >= self.budget:
-            return False
-        self._counted.append(step)
-        return True
+        return self.budget is None or sum(step - earlier < self.per for earlier in self._spent) < self.budget
+
+    def _unhelped(self, what: str) -> str:
+        return f"{self.budget} {what} in the last {self.per:,} steps did not help"
 
 
 def _ends(chosen: Sequence[tuple[Row, Reason]]) -> bool:

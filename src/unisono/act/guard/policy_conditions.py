@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from unisono.act.guard.step_state import SPAN, Reason, Situation
@@ -13,9 +13,10 @@ from unisono.records.finding import Finding
 STANDS_OUT = 5.0
 """A worker's batch is extreme only if its loss is so many times that of the others at the same step."""
 
-WITH_LOSSES = 10.0
-"""Where the losses of most workers rise together, a norm has to be so many times as extreme: the weights or the data
-are behind it, and skipping a step heals neither."""
+WITH_LOSSES = 4.0
+"""Where the losses of most workers rise together, a norm has to be so many times as extreme: harder data look like
+that, and skipping a step does not make them easier. Not so if the limit is a number of the user's own, or if the losses
+of most workers are extreme, too."""
 
 EXPLODED = ("UN401", "UN404")
 REPLICAS_DIFFER = ("UN202", "UN301", "UN303", "UN304")
@@ -24,7 +25,23 @@ CLIP_AT = 2.0
 """Adaptive clipping: so many times the median of the recent norms."""
 
 
-def spike(now: Situation, norm_spike: float, loss_spike: float) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class NormLimit:
+    """How many times the end of its usual range a norm may be."""
+
+    alone: float
+    with_losses: float
+    """While the losses of most workers rise together."""
+
+    @classmethod
+    def of(cls, asked: float | bool, usual: float) -> NormLimit | None:
+        """:param asked: A number counts as it is; True: the usual one; False: none."""
+        if asked is True:
+            return cls(usual, usual * WITH_LOSSES)
+        return cls(float(asked), float(asked)) if asked else None
+
+
+def spike(now: Situation, norm_spike: NormLimit | None, loss_spike: float) -> Reason | None:
     """What is not finite or extreme about a step."""
     return not_finite(now) or extreme(now, norm_spike, loss_spike)
 
@@ -43,16 +60,18 @@ def not_finite(now: Situation) -> Reason | None:
     return None if is_finite else Reason("the averaged gradient is not finite")
 
 
-def extreme(now: Situation, norm_spike: float, loss_spike: float) -> Reason | None:
-    """A norm or a worker's loss far outside its recent past. With a limit of 0 it is not looked at."""
+def extreme(now: Situation, norm_spike: NormLimit | None, loss_spike: float) -> Reason | None:
+    """A norm or a worker's loss far outside its recent past. Without a limit it is not looked at."""
     loss = _extreme_loss(now, loss_spike) if loss_spike else None
-    norm = _extreme_norm(now, norm_spike) if norm_spike else None
+    norm = _extreme_norm(now, norm_spike, loss_spike) if norm_spike else None
     return _with_culprit(norm, loss) or loss
 
 
-def exploded(now: Situation, ratio: float, persistent: int, norm_spike: float, loss_spike: float) -> Reason | None:
-    """Something to roll back from: a norm beyond `ratio`, the `persistent`-th spike of late, or a critical finding."""
-    if found := _extreme_norm(now, ratio):
+def exploded(
+    now: Situation, limit: NormLimit, persistent: int, norm_spike: NormLimit | None, loss_spike: float
+) -> Reason | None:
+    """Something to roll back from: a norm beyond `limit`, the `persistent`-th spike of late, or a critical finding."""
+    if found := _extreme_norm(now, limit, loss_spike):
         return _with_culprit(found, _extreme_loss(now, loss_spike) if loss_spike else None)
     if found := persists(now, persistent, norm_spike, loss_spike):
         return found
@@ -60,7 +79,7 @@ def exploded(now: Situation, ratio: float, persistent: int, norm_spike: float, l
     return on_finding(now, EXPLODED, news, has_begun=True)
 
 
-def persists(now: Situation, count: int, norm_spike: float, loss_spike: float) -> Reason | None:
+def persists(now: Situation, count: int, norm_spike: NormLimit | None, loss_spike: float) -> Reason | None:
     """The `count`-th spike within a few steps."""
     found = spike(now, norm_spike, loss_spike)
     if found is None or now.spikes + 1 < count:
@@ -107,9 +126,9 @@ def above(now: Situation, limit: float | None) -> Reason | None:
     return Reason(words, evidence={"norm": now.norm, "limit": limit}, argument=limit / now.norm)
 
 
-def _extreme_norm(now: Situation, limit: float) -> Reason | None:
-    ratio = now.norm_ratio
-    if now.norm is None or ratio is None or ratio <= limit * (WITH_LOSSES if now.risen else 1):
+def _extreme_norm(now: Situation, limit: NormLimit, loss_spike: float) -> Reason | None:
+    ratio, mild = now.norm_ratio, now.risen and not (loss_spike and score_of_most(now) > loss_spike)
+    if now.norm is None or ratio is None or ratio <= (limit.with_losses if mild else limit.alone):
         return None
     return Reason(
         f"the gradient's norm is {_number(now.norm)}; usually it is at most {_number(now.norm / ratio)}",
@@ -136,6 +155,12 @@ def _extreme_loss(now: Situation, limit: float) -> Reason | None:
     score, loss = score_W[worst], now.loss_W[worst]
     words = f"{_whose(ranks, now)} loss is {_number(loss)}, {_number(score)} times as far from the recent ones as usual"
     return Reason(words, ranks, {"loss": loss or 0.0, "loss_score": score})
+
+
+def score_of_most(now: Situation) -> float:
+    """The largest loss score that more than half of the workers reach."""
+    score_W = sorted((score or 0.0 for score in now.loss_score_W), reverse=True)
+    return score_W[len(score_W) // 2] if score_W else 0.0
 
 
 def stands_out(now: Situation, worker: int) -> bool:

@@ -96,11 +96,15 @@ class UsualValues:
         )
 
 
+LARGEST_EXPONENT = 700.0
+"""What `math.exp` takes."""
+
+
 def _end_of_usual(values: deque[float], middle: float) -> float:
     if min(values) <= 0:
         return middle + DEVIATIONS * NORMAL * median([abs(value - middle) for value in values])
-    distance = median([abs(math.log(value / middle)) for value in values])
-    return middle * math.exp(DEVIATIONS * NORMAL * distance)
+    distance = median([abs(math.log(value) - math.log(middle)) for value in values])
+    return middle * math.exp(min(DEVIATIONS * NORMAL * distance, LARGEST_EXPONENT))
 
 
 SPAN = 10

@@ -10,8 +10,9 @@ from typing import Any
 
 from unisono.act.calibration import Calibration, Calibrator, as_text, as_toml, calibration
 from unisono.common.terminal import width
-from unisono.common.whole_file import output_path, whole_file
+from unisono.common.whole_file import output_beside, whole_file
 from unisono.records import Record, StepRecord
+from unisono.records.runfile.lines import locate
 from unisono.show.analysis.checkup import strict
 from unisono.show.analysis.scan_run import look_through
 
@@ -30,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.write is not None:
-        output_path(args.write)
+        output_beside(locate(args.run), args.write)  # before the work, so that a wrong name is told at once
     found = _found(args.run)
     if args.write is not None:
         with whole_file(args.write) as file:

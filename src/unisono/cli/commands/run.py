@@ -11,18 +11,17 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
 from unisono.cli.run_arguments import INHERITED, USAGE, VARIABLES, RunRequest, parse
+from unisono.cli.run_header import begin_run_file, script_name
 from unisono.common.errors import UserError
-from unisono.records.runfile import RUNS, planned_run_dir
+from unisono.records.runfile import RUNS, new_run_dir
 
 STARTUP_DIR = Path(__file__).resolve().parents[2] / "monitor" / "startup"
 # Each of these is set by some launcher in the processes it starts; a directory chosen here would be one per rank.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "unisono")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,7 +48,7 @@ def interpreter_flags(whole_line: Sequence[str], own_arguments: Sequence[str]) -
 
 
 def prepare(request: RunRequest, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the startup hook finds its settings. Makes the run directory, so that it fails early."""
+    """The environment in which the startup hook finds its settings. Begins the run, so that it fails early."""
     prepared = dict(environment)
     if environment.get("UNISONO", "").lower() == "off":
         return prepared
@@ -64,7 +63,10 @@ def prepare(request: RunRequest, environment: Mapping[str, str]) -> dict[str, st
         make_run_dir(run_dir)
     elif request.command and not any(variable in environment for variable in RANK_VARIABLES):
         # Chosen once and before the launcher, so that its restarts continue the same run.
-        prepared["UNISONO_RUN_DIR"] = chosen_run_dir(script_name(request.command))
+        run_dir = prepared["UNISONO_RUN_DIR"] = chosen_run_dir(script_name(request.command))
+    if run_dir and environment.get("RANK", "0") == "0":
+        length = begin_run_file(Path(run_dir), script_name(request.command or request.script))
+        prepared["UNISONO_RUN_BEGAN"] = str(length)
     return prepared
 
 
@@ -76,7 +78,7 @@ def with_startup(python_path: str) -> str:
 
 def chosen_run_dir(name: str) -> str:
     try:
-        return os.path.abspath(planned_run_dir(RUNS, name))
+        return os.path.abspath(new_run_dir(RUNS, name))
     except OSError as error:
         raise UserError(
             f"`{RUNS}` should be a directory that can be written to. Found {os.path.abspath(RUNS)} "
@@ -97,17 +99,6 @@ def make_run_dir(run_dir: str) -> None:
         raise UserError(
             f"the run directory should be writable. Found `{run_dir}`, which is not. Name another with --out DIR."
         )
-
-
-def script_name(command: Sequence[str]) -> str:
-    """What the run is called: the first Python file, else the first module that is no launcher, else the command."""
-    for argument in command:
-        if argument.endswith(".py") and not argument.startswith("-"):
-            return Path(argument).stem
-    for option, module in pairwise(command):
-        if option == "-m" and module not in LAUNCHER_MODULES:
-            return module
-    return Path(command[0]).name
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

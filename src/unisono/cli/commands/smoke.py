@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unisono.cli.bounded_run import Trial, try_out
-from unisono.cli.commands.run import chosen_run_dir, prepare, script_name
+from unisono.cli.commands.run import chosen_run_dir, prepare
 from unisono.cli.run_arguments import RunRequest, parse
+from unisono.cli.run_header import script_name
 from unisono.common.errors import UserError
 from unisono.common.terminal import colour, width
 from unisono.show.text.findings import as_text
@@ -18,7 +19,8 @@ USAGE = """\
 usage: unisono smoke [--steps N] [options] -- CMD...
 
 Runs the command as `unisono run` does, stops it after its first steps, and says whether they were healthy. The exit
-code is 0 if they were, and 1 if there is a warning or worse, if the command failed, or if nothing was recorded.
+code is 0 if they were, 1 if there is a warning or worse, and 3 if too little was heard to say so or the command failed
+by itself. It takes 32 heard steps to call a job healthy.
 
 The verdict goes to stdout, everything that the command prints to stderr. The command gets SIGTERM and 15 seconds.
 
@@ -26,6 +28,8 @@ options:
   --steps N    steps to record before the command is stopped (default: 100)
   --out DIR    the run directory; one that exists is continued (default: unisono-runs/<time>-<script>)
   --every N    listen to gradients at every Nth step (default: chosen by cost)
+  --thresholds manuals
+               also say what the manuals' own thresholds would have said
   --weighting NAME[:OPTION=VALUE,...]
                steer: leave out workers that disagree, as in agreement:max_distance=0.95 (default: only listen)
   --guard      skip steps that are not finite or extreme, on all workers (default: only listen)
@@ -50,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     trial = try_out(request.command, environment | {"UNISONO_RUN_DIR": run_dir}, Path(run_dir), steps)
     print(_told(trial))
     print(f"run: {run_dir}")
-    return int(bool(trial.trouble) or any(checkup.reaches("warning") for checkup in trial.checkups))
+    return trial.exit_code
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -87,4 +91,4 @@ def _told(trial: Trial) -> str:
     reports = [as_text(checkup, width(), colour()) for checkup in trial.checkups]
     if len(reports) > 1:
         reports = [f"{checkup.run}: {text}" for checkup, text in zip(trial.checkups, reports, strict=True)]
-    return "\n\n".join([*filter(None, [trial.trouble]), *reports])
+    return "\n\n".join([*filter(None, [trial.failure]), *reports])

@@ -23,7 +23,7 @@ class OverlappingShards(Rule):
     pattern = "Shuffle Desync; DataLoader Misalignment"
     source = (
         "direction consistency manual, section 3; loss dispersion manual, section 4; NVlabs/LongLive#71; "
-        "Lightning-AI/pytorch-lightning#17713"
+        "Lightning-AI/pytorch-lightning#17713; TensorAuto/OpenTau#498; QwenLM/Qwen3-VL#1947"
     )
     meaning = (
         "A DistributedSampler shuffles the whole dataset and takes every world-size-th sample. All workers must "
@@ -42,6 +42,7 @@ class OverlappingShards(Rule):
         "sampler-seeds-differ": "the samplers were given different seeds",
         "set-epoch-on-some-ranks": "set_epoch is not called, or called with another epoch, on some workers",
         "split-differs": "the workers split the data into training and evaluation differently",
+        "dataset-differs-between-ranks": "the dataset itself, not the sampler, was split or shuffled differently",
         "parts-overlap": "the workers choose their parts of the data independently of each other",
     }
     remedies = {
@@ -56,6 +57,10 @@ class OverlappingShards(Rule):
         "split-differs": (
             "split by the same random numbers on every rank: random_split(dataset, lengths, "
             "generator=torch.Generator().manual_seed(0))",
+        ),
+        "dataset-differs-between-ranks": (
+            "build the same dataset in the same order on every rank, before the sampler: random_split(dataset, "
+            "lengths, generator=torch.Generator().manual_seed(0)), random.Random(0).shuffle(files), sorted(glob(...))",
         ),
         "parts-overlap": (
             "let one rule divide the data, equally many for each worker: sampler=DistributedSampler(dataset), or "
@@ -83,7 +88,10 @@ class OverlappingShards(Rule):
         )
         number = record.same.get("number")
         before_W, self._epochs[number] = self._epochs.get(number, ()), epochs_W
-        if not is_divided(record) or record.same.get("shuffle") != "yes" or "pass" in record.differ:
+        if not is_divided(record) or "pass" in record.differ:
+            return
+        if record.same.get("shuffle") != "yes":
+            self._look_at_fixed_order(record)
             return
         self._known = disagree(seeds_W) or disagree(epochs_W)
         if disagree(seeds_W):
@@ -91,6 +99,11 @@ class OverlappingShards(Rule):
         if disagree(epochs_W):
             self._tell("epoch", "set-epoch-on-some-ranks", epochs_W, record, run_state, stuck(before_W, epochs_W))
         if not self._known:
+            self.passed(record.step)
+
+    def _look_at_fixed_order(self, record: FactsRecord) -> None:
+        """Torch's sampler takes every n-th sample then, whatever seed and epoch are."""
+        if record.same.get("sampler") == "DistributedSampler" and record.same.get("shuffle") == "no":
             self.passed(record.step)
 
     def _tell(
@@ -149,15 +162,21 @@ class OverlappingShards(Rule):
 
     def _tell_overlap(self, record: CoverageRecord, run_state: RunState, drawn: int, distinct: float) -> None:
         lost = round(min(drawn, record.dataset or drawn) - distinct)
+        known = self.case is not None and bool(self.case.causes)
         self.report(
             record.step,
             run_state,
             why=f"of {drawn:,} samples drawn in epoch {record.epoch} only about {distinct:,.0f} were different ones: "
             f"about {lost:,} were not seen",
-            causes={} if self.case is not None and self.case.causes else {"parts-overlap": 0.8},
+            causes={} if known else self._why_overlap(run_state.loader(record.loader)),
             evidence={"drawn": drawn, "distinct": round(distinct), "lost": lost},
             about="coverage",
         )
+
+    def _why_overlap(self, facts: FactsRecord | None) -> dict[str, float]:
+        """Equal settings of a DistributedSampler never give the same place in the dataset to two workers."""
+        right = facts is not None and facts.same.get("sampler") == "DistributedSampler" and is_divided(facts)
+        return {"dataset-differs-between-ranks": 0.9} if right and not self._known else {"parts-overlap": 0.8}
 
 
 def _is_comparable(record: CoverageRecord, facts: FactsRecord | None) -> bool:

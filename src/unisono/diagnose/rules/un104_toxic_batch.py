@@ -33,8 +33,8 @@ class Shock:
     step: int
     worker: int
     factor_by_name: dict[str, float]
-    both: bool
-    """Loss and norm; and the loss is far worse than an untrained model's."""
+    extreme: bool
+    """In all that was heard; and the loss is far worse than an untrained model's."""
 
 
 class ToxicBatch(Statistical):
@@ -47,17 +47,19 @@ class ToxicBatch(Statistical):
         "At one step, one worker's loss or gradient norm was more than twice that of the others (their median), more "
         "than twice as far from them as any worker's in the last 50 readings, and as far above its own last 50; at the "
         "next reading it was back. That is what a corrupted, mislabelled or extremely long sample looks like. A remark "
-        "as long as it is one of them; a warning if loss and norm were both more than five times the others' and the "
-        "loss more than five times the first losses of the run (worse than an untrained model by far), while the "
-        "others and the steps before show that something had been learnt, and the learning rate has not suddenly "
-        "risen in the last 50 steps."
+        "as long as it is one of them; a warning if loss and norm (the loss, at a step that is not heard) were more "
+        "than five times the others' and the loss more than five times the first losses of the run (worse than an "
+        "untrained model by far), while the others and the steps before show that something had been learnt, and the "
+        "learning rate has not suddenly risen in the last 50 steps."
     )
     needs = "two or more workers with positive losses or gradient norms, and 16 readings"
     causes = {"bad-sample": "the batch holds a corrupted, mislabelled, extremely long or otherwise rare sample"}
     remedies = {
         "bad-sample": (
-            "look at the samples of that batch (`unisono batches RUN` lists them) and filter such data",
+            "look at the samples of that batch (`unisono batches RUN` lists them) and filter such data; texts with a "
+            "perplexity filter: score every sample with a small language model and drop those it finds least likely",
             "clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot throw the weights far off",
+            "have such batches skipped on all workers as they come: unisono run --guard",
         )
     }
     explains = ("UN401",)
@@ -105,7 +107,9 @@ class ToxicBatch(Statistical):
             return None
         worker = next(iter(shocked.values()))
         factors = {name: one.ratio for name, one in series.items() if one.ratio > 2.0 and one.largest == worker}
-        return Shock(record.step, worker, factors, self._is_worse_than_new(record, worker) and len(factors) == 2)
+        # At a step that is not heard the loss alone has to tell.
+        told_by_all = len(factors) == len(series)
+        return Shock(record.step, worker, factors, self._is_worse_than_new(record, worker) and told_by_all)
 
     def _is_worse_than_new(self, record: StepRecord, worker: int) -> bool:
         """Of this worker alone: in a run that falls apart all losses are, and one batch is not to blame."""
@@ -117,7 +121,7 @@ class ToxicBatch(Statistical):
     def _accuse(self, shock: Shock, run_state: RunState) -> None:
         self._count += 1
         factors = shock.factor_by_name
-        grave = shock.both and min(factors.values()) > LARGE and not run_state.comparable.turmoil
+        grave = shock.extreme and min(factors.values()) > LARGE and not run_state.comparable.turmoil
         told = " and ".join(f"{name} was {factor:.3g} times" for name, factor in factors.items())
         evidence: dict[str, float | int | str] = {f"{name}_to_others": round(x, 3) for name, x in factors.items()}
         rank = run_state.ranks((shock.worker,))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.diagnose.rules.shared.rule import Rule
-from unisono.diagnose.rules.shared.run_state import RunState, disagree, each, numbers, sharing, spoken, told
+from unisono.diagnose.rules.shared.run_state import RunState, disagree, each, number, numbers, sharing, spoken, told
 from unisono.records import AttemptRecord, FactsRecord
 
 WORTH_A_WARNING = ("shuffle", "drop last", "replacement", "batch size", "sampler", "dataset kind")
@@ -56,7 +56,7 @@ class SamplerMisconfigured(Rule):
         self._found = False
 
     def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
-        if record.topic != "loader":
+        if record.topic != "loader" or not run_state.world:
             return
         self._found = False
         self._look_at_replicas(record, run_state)
@@ -69,7 +69,7 @@ class SamplerMisconfigured(Rule):
     def _look_at_replicas(self, record: FactsRecord, run_state: RunState) -> None:
         replicas_W = numbers(each(record, "sampler replicas", run_state.world))
         # A model of some of the ranks may share its data with the whole job.
-        right = {run_state.world, int(run_state.fact("settings", "job") or run_state.world)}
+        right = {run_state.world, number(run_state.fact("settings", "job")) or run_state.world}
         wrong = [worker for worker, n in enumerate(replicas_W) if n is not None and n not in right]
         everywhere = len(wrong) == len(replicas_W)
         if not wrong or set(replicas_W) == {1}:

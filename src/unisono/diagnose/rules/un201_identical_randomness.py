@@ -34,11 +34,18 @@ class IdenticalRandomness(Rule):
     )
     needs = "two looks at random streams that the model or the loader draws from"
     causes = {
+        "seeded-by-trainer": "Hugging Face's Trainer seeds every process alike (TrainingArguments.seed)",
         "same-seed-in-forward": "all workers were seeded alike, and the model draws from that stream (dropout)",
         "same-seed-in-loading": "all workers were seeded alike, and loading draws from that stream (augmentation)",
         "dropped-layers": "a stream that decides about whole layers is shared, which may be meant",
     }
     remedies = {
+        "seeded-by-trainer": (
+            "pass a TrainerCallback to Trainer(callbacks=[...]) whose on_train_begin(self, args, state, control, "
+            "**kwargs) calls transformers.set_seed(args.seed + args.process_index)",
+            "give each process a seed of its own and all of them the same order of the data: "
+            "TrainingArguments(seed=42 + rank, data_seed=42)",
+        ),
         "same-seed-in-forward": (
             "after the model is built and wrapped, seed every rank differently: torch.manual_seed(seed + "
             "dist.get_rank()); leave the sampler's seed alone",
@@ -81,10 +88,17 @@ class IdenticalRandomness(Rule):
             run_state,
             why=f"{spoken(run_state.ranks(workers))} drew the same random numbers ({source}'s generator) in {where}, "
             f"in {times} of {times} steps looked at",
-            causes={"dropped-layers": 0.5} if meant else {f"same-seed-in-{where}": 0.95},
+            causes=_causes(meant, where, run_state),
             workers=workers,
             severity="info" if meant else "warning",
             evidence={f"same_{source}_in_{where}": times},
             since=self._seen[stream][0],
             about=stream,
         )
+
+
+def _causes(meant: bool, where: str, run_state: RunState) -> dict[str, float]:
+    if meant:
+        return {"dropped-layers": 0.5}
+    by_trainer = run_state.fact("model", "wrapped by") == "transformers"
+    return {"seeded-by-trainer" if by_trainer else f"same-seed-in-{where}": 0.95}

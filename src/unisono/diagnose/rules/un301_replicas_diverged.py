@@ -47,9 +47,9 @@ class ReplicasDiverged(Rule):
         ),
         "precision-drift": (
             "use the same device model, driver and torch version on every rank, and "
-            "torch.use_deterministic_algorithms(True)",
-            "as a stopgap, every few hundred steps on every rank: for tensor in model.state_dict().values(): "
-            "dist.broadcast(tensor, src=0)",
+            "torch.use_deterministic_algorithms(True); accumulate gradients in FP32, where rounding matters least",
+            "as a stopgap, make replicas equal every few hundred steps: unisono.guard(resync=500), or on every rank "
+            "for tensor in model.state_dict().values(): dist.broadcast(tensor, src=0)",
         ),
         "never-synchronised": (
             "wrap the model in DistributedDataParallel and train through the wrapper: loss_fn(model(batch)).backward() "

@@ -6,9 +6,10 @@ from unisono.diagnose.rules.shared.local_training import EXCUSE, LocalTraining, 
 from unisono.diagnose.rules.shared.model_parts import Parts
 from unisono.diagnose.rules.shared.rule import STATISTICAL, Rule
 from unisono.diagnose.rules.shared.run_state import RunState, minority, opposed, sharing
-from unisono.records import AttemptRecord, ReplicasRecord, StepRecord, Twins
+from unisono.records import AttemptRecord, FactsRecord, ReplicasRecord, StepRecord, Twins
 
 ENOUGH_STEPS = 2
+REPLACED = {"parameters-replaced": 0.95}
 MOST = 0.9
 """Share of the parameters below which only some of them are said to differ."""
 
@@ -19,7 +20,7 @@ class GradientsNotSynchronised(Rule):
     code, slug, severity = "UN302", "gradients-not-synchronised", "critical"
     source = (
         "karpathy/build-nanogpt#30; modelscope/FunASR#3472; NVIDIA/Megatron-LM#1685; NCAR/miles-credit#153; "
-        "pytorch/pytorch#69031"
+        "pytorch/pytorch#69031, #104336, #12603"
     )
     meaning = (
         "When the optimizer steps, all workers must hold the same averaged gradient. Here they do not: an all-reduce "
@@ -32,6 +33,7 @@ class GradientsNotSynchronised(Rule):
     causes = {
         "no-sync-leak": "the last backward pass before the optimizer ran without synchronisation (no_sync)",
         "wrapper-stripped": "the DDP wrapper was thrown away, and the model inside it trains on alone",
+        "parameters-replaced": "the parameters were moved, cast or replaced after wrapping; DDP's hooks were lost",
         "forward-through-module": "the forward pass goes past DDP, so that its backward is not synchronised",
         "parameter-outside-forward": "some parameters are used outside the forward pass of the wrapped model",
         "clipping-on-some-ranks": "some workers change their gradient between backward() and optimizer.step()",
@@ -45,8 +47,12 @@ class GradientsNotSynchronised(Rule):
             "model(batch), not between forward and backward",
         ),
         "wrapper-stripped": (
-            "keep the object that DistributedDataParallel(model) returned, and train through it: do not replace it by "
-            "its .module; for saving use model.module.state_dict()",
+            "wrap the model once, before the first step, keep the object that DistributedDataParallel(model) returned, "
+            "and train through it: do not replace it by its .module; for saving use model.module.state_dict()",
+        ),
+        "parameters-replaced": (
+            "call .to(), .double(), .float(), .cpu() or .cuda() before DistributedDataParallel(model), never on the "
+            "wrapped model; where it has to be done later, wrap and build the optimizer anew after it",
         ),
         "forward-through-module": (
             "call the wrapper, model(batch), for the forward pass that is trained, not model.module(batch) or the "
@@ -84,8 +90,17 @@ class GradientsNotSynchronised(Rule):
         self._local.forget()
         self._forget()
 
+    def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
+        if self.case is not None and run_state.replaced:
+            self.case.causes = dict(REPLACED)
+        if self._local.recognised and run_state.wrapped_again:
+            # Their weights became equal when the model was wrapped, not by averaging.
+            self._local.forget()
+            if self.case is not None:
+                self.case.whys.clear()
+
     def on_step(self, record: StepRecord, run_state: RunState) -> None:
-        if self._local.see(record):
+        if not run_state.wrapped_again and self._local.see(record):
             self.excuse(EXCUSE)
         if record.skipped or self._local.recognised or run_state.local_training:
             return
@@ -111,7 +126,7 @@ class GradientsNotSynchronised(Rule):
         self.report(
             record.step,
             run_state,
-            why=f"the optimizer stepped {count} time{'s' if count > 1 else ''} in a row although no backward pass was "
+            why=f"the optimizer stepped{f' {count} times in a row' if count > 1 else ''} although no backward pass was "
             "synchronised",
             causes=_why_unsynchronised(run_state),
             evidence={"unsynchronised_steps": count},
@@ -126,7 +141,7 @@ class GradientsNotSynchronised(Rule):
         twins_W = record.reduced_W or record.used_W
         when = "at the end of backward" if record.reduced_W else "when the optimizer took them"
         when += ", though all-reduce had made them equal" if changed_later else ""
-        causes = self._causes(record, twins_W)
+        causes = REPLACED if run_state.replaced else self._causes(record, twins_W)
         self._may_be_partial = "forward-through-module" in causes
         self.report(
             record.step,
@@ -179,6 +194,8 @@ def _equal_all_the_same(record: StepRecord) -> bool:
 
 
 def _why_unsynchronised(run_state: RunState) -> dict[str, float]:
-    if run_state.fact("model", "wrapper") == "gone":
+    if run_state.replaced:
+        return REPLACED
+    if run_state.fact("model", "wrapper") == "gone" or run_state.wrapped_again:
         return {"wrapper-stripped": 0.95}
     return {"no-sync-leak": 0.9, "forward-through-module": 0.3}

@@ -37,7 +37,8 @@ class ParametersNotOptimised(Rule):
     cleared_after = 1
 
     def on_facts(self, record: FactsRecord, run_state: RunState) -> None:
-        if record.topic != "parameters":
+        # Of replaced parameters UN302 tells: the optimizer holds those that have taken their place.
+        if record.topic != "parameters" or run_state.replaced:
             return
         forgotten = _names(record, "not optimised", run_state)
         without = [name for name in _names(record, "never with gradient", run_state) if name not in forgotten]

@@ -31,7 +31,7 @@ class DispersionSpike(Statistical):
         "(docs/experiments/silent-inconsistency.md): other seeds and shuffling changed the dispersion by about 1 %, "
         "wrong labels on one worker made it four times as large."
     )
-    needs = "two or more workers and 100 steps with their losses"
+    needs = "two or more workers and 100 steps with their losses, none of them below zero"
     causes = {
         "data-changed": "some workers began to read other data: another file, source or stage",
         "one-worker": "one worker's data or computation changed",
@@ -41,13 +41,19 @@ class DispersionSpike(Statistical):
         "one-worker": ("look at the worker with the highest or lowest loss from this step on",),
     }
 
+    def __init__(self) -> None:
+        self._signed = False
+        super().__init__()
+
     def forget(self) -> None:
         self._jump = Jump()
         self._losses: deque[float] = deque(maxlen=PAST)
 
     def hear(self, record: StepRecord, run_state: RunState) -> None:
         loss, spread = record.loss_mean, record.loss_std
-        if loss is None or spread is None or loss <= 0 or len(record.loss_W) < 2:
+        # Losses of both signs have no mean to measure their distance by: it goes through zero.
+        self._signed = self._signed or any(own is not None and own < 0 for own in record.loss_W)
+        if self._signed or loss is None or spread is None or loss <= 0 or len(record.loss_W) < 2:
             return
         jumped = self._jump.add(spread / loss)
         if not jumped:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+from unisono.diagnose.rules.shared.batch_makeup import Makeup
 from unisono.diagnose.rules.shared.gradient_outliers import Apart, Gradients
+from unisono.diagnose.rules.shared.known_batches import batches_known, new_batches
 from unisono.diagnose.rules.shared.layer_profile import Place
+from unisono.diagnose.rules.shared.repeated_batches import Repeated, RepeatedBatches
 from unisono.diagnose.rules.shared.run_state import RunState, spoken
-from unisono.diagnose.rules.shared.statistical_rule import Statistical, batches_known, new_batches
+from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.records import StepRecord
 
 LARGE_NORM = math.log(1.5)
@@ -32,20 +35,26 @@ class OutlierWorker(Statistical):
         "over 32 readings: the others agree, and this one points against them. With two workers nobody can say which "
         "is wrong: swap their data or their devices, and see which of the two the difference follows. A large "
         "difference is critical once it has lasted for 64 readings. The 50 steps after the learning rate has suddenly "
-        "risen are not judged."
+        "risen are not judged. Where the same batches come again in every epoch, each has one say, and a difference of "
+        "ten standard errors is a warning."
     )
     correction = (
         "The manual asks for low similarity with all other nodes. Low similarity is normal for small batches; what "
         "counts is that one worker is persistently lower than the others. A throttled GPU computes the same numbers "
         "later: that is UN503."
     )
-    needs = "two or more workers with equal batch sizes, and 32 readings of new batches"
+    needs = "two or more workers with equal batch sizes, and 32 readings of new batches, or 6 batches that come again"
     causes = {
+        "scaled": "this worker's loss has another factor: it is not divided by the accumulation steps, or weighted",
         "different-computation": "this worker computes something else: loss scale, accumulation, dropout, precision",
         "faulty-device": "the device computes wrong numbers without an error (silent data corruption)",
         "data-of-another-kind": "the worker's data are of another kind",
     }
     remedies = {
+        "scaled": (
+            "divide the loss by the number of accumulation steps, (loss / steps).backward(), on every rank alike, and "
+            "use the same reduction= and weights of the loss everywhere",
+        ),
         "faulty-device": (
             "run the same batch on this device and on another one and compare the gradients; test or drain the host",
         ),
@@ -54,11 +63,12 @@ class OutlierWorker(Statistical):
         ),
         "data-of-another-kind": ("look at a few batches of this worker beside those of another one",),
     }
-    explains = ("UN401", "UN406", "UN407", "UN411", "UN601")
+    explains = ("UN401", "UN406", "UN407", "UN408", "UN409", "UN411", "UN601")
     forgets_at_jumps = False
 
     def forget(self) -> None:
-        self._gradients = Gradients()
+        self._gradients, self._makeup, self._repeated = Gradients(), Makeup(), RepeatedBatches()
+        self._again = 0
         self._readings = 0
         self._alarmed = False
 
@@ -68,21 +78,88 @@ class OutlierWorker(Statistical):
 
     def hear(self, record: StepRecord, run_state: RunState) -> None:
         comparable = run_state.comparable
-        if comparable.unequal or comparable.turmoil or not new_batches(record):
+        if comparable.unequal or comparable.turmoil:
+            return
+        if batches_known(record) and record.norm_W and (record.fresh or record.repeats is not None):
+            self._repeated.hear(record)
+        if not new_batches(record):
+            self._hear_again(record, run_state)
             return
         if not self._gradients.hear(record, comparable.log_loss_W):
             return
+        self._makeup.hear(record)
         self._readings += 1
+        if run_state.scaled.found:
+            self._tell_scaled(record, run_state)
+            return
         was_alarmed, self._alarmed = self._alarmed, self._gradients.alarmed
         if self._gradients.ready and not (self._alarmed and was_alarmed and self._readings % EVERY):
             self._judge(record, run_state)
+
+    def _hear_again(self, record: StepRecord, run_state: RunState) -> None:
+        """Batches that were read before: nothing new will come where set_epoch is missing."""
+        if record.repeats is None or not record.norm_W:
+            return
+        self._again += 1
+        if self._again % EVERY or not self._repeated.ready:
+            return
+        apart = self._repeated.apart()
+        if apart is not None:
+            self._tell_repeated(record, run_state, apart)
+        elif self.case is None or "repeated" in self.case.whys:
+            self.passed(record.step)
+
+    def _tell_repeated(self, record: StepRecord, run_state: RunState, apart: Repeated) -> None:
+        ranks = spoken(run_state.ranks((apart.worker,)))
+        differs = (
+            f"gradient norm is {math.exp(apart.level):.3g} times that of the others"
+            if apart.sign == "norm"
+            else f"direction agrees less with the others' (cosine {apart.level:+.2f})"
+        )
+        self.report(
+            record.step,
+            run_state,
+            why=f"{ranks}'s {differs}, while its loss is like theirs: the mean over {apart.batches} batches that come "
+            "again and again",
+            causes={"faulty-device": 0.5, "different-computation": 0.5},
+            workers=(apart.worker,),
+            severity="warning",
+            evidence={"batches": apart.batches, "level": round(apart.level, 4)},
+            about="repeated",
+        )
 
     def _judge(self, record: StepRecord, run_state: RunState) -> None:
         apart = self._gradients.apart() if self._alarmed else None
         if apart is None:
             self.passed(record.step)
-        elif not any(self._gradients.loss_is_off(worker, apart.since) for worker in apart.workers):
+        elif not self._data_differ(apart) and not run_state.scaled.undecided & set(apart.workers):
             self._accuse(record, run_state, apart)
+
+    def _data_differ(self, apart: Apart) -> bool:
+        """Then UN105 says so."""
+        level, opposed = self._level(apart), apart.sign == "opposed"
+        return any(
+            self._gradients.loss_is_off(worker, apart.since) or (not opposed and self._makeup.explains(worker, level))
+            for worker in apart.workers
+        )
+
+    def _tell_scaled(self, record: StepRecord, run_state: RunState) -> None:
+        found = run_state.scaled.found
+        factor = next(iter(found.values())).factor
+        since = min(scale.since for scale in found.values())
+        self.report(
+            record.step,
+            run_state,
+            why=f"the loss and the gradient of {spoken(run_state.ranks(tuple(found)))} are {factor:.3g} times those of "
+            "the others, in every layer and at every step alike",
+            causes={"scaled": 0.95},
+            workers=tuple(found),
+            severity="critical" if abs(math.log(factor)) > LARGE_NORM and batches_known(record) else "warning",
+            evidence={"factor": round(factor, 3)},
+            since=since,
+            good=since - 1,
+            about="scale",
+        )
 
     def _accuse(self, record: StepRecord, run_state: RunState, apart: Apart) -> None:
         pair, known = len(record.norm_W) == 2, self._gradients.losses_known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 
 from unisono.diagnose.rules.shared.run_state import RunState, spoken
@@ -93,6 +94,8 @@ def _slowest(time_W: tuple[float, ...]) -> Slowest | None:
         return None
     worker = time_W.index(max(time_W))
     others = median_of_others(time_W, worker)
+    if not 0 < others < time_W[worker] < math.inf:
+        return None
     return (worker, time_W[worker] / others, time_W[worker] - others) if time_W[worker] > SLOW * others else None
 
 

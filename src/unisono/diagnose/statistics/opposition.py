@@ -20,12 +20,14 @@ CAP, SLACK, LIMIT = 6.0, 1.5, 10.0
 needs three windows."""
 
 FULL = 2 * LIMIT
+SUSPICION = 3.0
+"""One window that points away this clearly is worth two more at once."""
 
 
 class Opposition:
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.alarmed = False
+        self.alarmed = self.suspicious = False
         self._sum_W = [0.0] * workers
         self._since_W = [0] * workers
         self._noise: deque[float] = deque(maxlen=WINDOWS)
@@ -44,6 +46,15 @@ class Opposition:
                 self._since_W[worker] = start
             self._sum_W[worker] = min(FULL, max(0.0, self._sum_W[worker] + min(CAP, -gap / noise) - SLACK))
         self.alarmed = max(self._sum_W) > LIMIT
+
+    def glance(self, cosine_W: Sequence[float]) -> None:
+        """At a window that is not complete yet: whether it looks as if the next ones should be heard soon."""
+        if len(self._noise) < LEARNT:
+            return
+        noise = max(LEAST_NOISE, median(self._noise))
+        gap_W = gaps_to_others(cosine_W)
+        sums = (total + min(CAP, -gap / noise) - SLACK for total, gap in zip(self._sum_W, gap_W, strict=True))
+        self.suspicious = max(sums) > SUSPICION
 
     def cosine(self, worker: int) -> float:
         """In the last window."""

@@ -21,8 +21,8 @@ from unisono.diagnose.statistics.order import NORMAL, Window, gaps_to_others, me
 CHANCE = 1e-5
 """Probability of a false alarm in a whole run."""
 
-SUSPICION = 4.0
-"""Logarithm of a stake that is worth listening more closely; rare, but no alarm."""
+LOOK_CLOSER, SUSPICION = 2.0, 4.0
+"""Logarithms of stakes that are no alarm: worth listening more closely, and too large to be called harmless."""
 
 CAP = 4.0
 FURTHER = 10.0
@@ -109,7 +109,7 @@ class Peers:
         unsettled = self._bets.read(score_W, step)
         if self._close or unsettled == TOGETHER:
             largest = self._bets.settle(self.readings, 1 / self._persistence.repeats)
-            self._won, self._close, self.suspicious = largest > self._limit, largest > 0, largest > SUSPICION
+            self._won, self._close, self.suspicious = largest > self._limit, largest > 0, largest > LOOK_CLOSER
 
     def _count_hard(self, gap_W: list[float], far: float) -> None:
         self._some_hard = True

@@ -8,12 +8,12 @@ import platform
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from unisono import __version__
 from unisono.common.errors import UserError
 from unisono.lab.bench import reading_cost
 from unisono.lab.bench.models import shape_for
@@ -54,7 +54,7 @@ def measure(request: BenchRequest, say: Callable[[str], None]) -> dict[str, Any]
 
 def machine(device: str) -> dict[str, Any]:
     return {
-        "unisono": version("unisono"),
+        "unisono": __version__,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name() if device == "cuda" else _processor(),

@@ -11,7 +11,6 @@ import torch.distributed as dist
 from unisono.act.weightings.agreement import AgreementFilter
 from unisono.common.schedule import DEFAULT, every
 from unisono.lab.bench.training import AttachOptions, TimedBlock, Trainee
-from unisono.listen.listening_plan import Budget
 
 PLAIN, EVERY_STEP, DEFAULT_SCHEDULE = "without unisono", "every step heard", "default schedule"
 
@@ -65,15 +64,13 @@ def spread_of(values: Sequence[float]) -> dict[str, float]:
 
 def _chosen_interval(block: TimedBlock) -> int:
     """That of the default schedule's last segment, by unisono's own rule; in `block` every step was heard."""
-    segment, budget = DEFAULT.segments[-1], Budget()
     # Rank 0 decides for all: its clocks are not theirs.
     found = [(statistics.median(block.milliseconds) / 1000, block.reading_seconds)]
     dist.broadcast_object_list(found)
     step_seconds, reading_seconds = found[0]
     if reading_seconds is None:
         raise RuntimeError("Steps should be heard to know what that costs. Found none that was.")
-    budget.observe(step_seconds, reading_seconds, heard=True)
-    return budget.interval(segment.budget or 1.0, segment.interval)
+    return DEFAULT.segments[-1].interval_at(reading_seconds / step_seconds)
 
 
 def _unheard(block: TimedBlock) -> float:

@@ -92,7 +92,7 @@ def _step(row: Mapping[str, Any], width: int) -> str:
     title = f"One step of training, gradient_as_bucket_view={row['gradient_as_bucket_view']}"
     meaning = (
         f"{_job(row)}. Blocks of {row['steps_a_block']} timed steps take turns, {row['turns']} of each kind; in "
-        f"brackets the least and the most of the turns. After its first 500 steps the default schedule hears one step "
+        f"brackets the least and the most of the turns. After step 500 the default schedule hears one step "
         f"in {row['interval']:,}: so unisono chooses from what it measured ({row['reading_milliseconds']:.3g} ms a "
         "reading). Its line is put together from steps that were heard and steps that were not."
     )

@@ -135,7 +135,12 @@ STATISTICAL = {
         "UN401", "learning-rate", "the learning rate is far too high from a step on", "nobody", True
     ),
     "oscillation": Fault(
-        "UN403", "learning-rate", "the learning rate is at the edge of what is stable", "nobody", True
+        "UN403",
+        "learning-rate",
+        "the learning rate is at the edge of what is stable, or beyond",
+        "nobody",
+        True,
+        {"UN401": "learning-rate"},
     ),
     "momentum-contaminated": Fault(
         "UN401",

@@ -22,6 +22,7 @@ MOST_LEAVES, MOST_ITEMS, DEEPEST = 16, 16, 4
 
 MOST_LOADERS = 32
 MOST_EVALUATED = 1_000
+FEWEST_FLOATS, MOST_FLOATS = 8, 1_024
 MASKS = ("attention_mask", "mask")
 
 
@@ -59,6 +60,9 @@ class Pull:
     indices: list[int] | None = None
     samples: int | None = None
     leaves: list[Leaf] = field(default_factory=list)
+    fed: Tensor | None = None
+    """Some of the numbers that the model got, copied: what was loaded may be normalised later. None without floats."""
+
     used: bool = False
     certain: bool = True
     """It is the batch that was trained on, not one loaded ahead of it."""
@@ -96,6 +100,9 @@ class BatchTracker:
         if indices is not None:
             pull.dataset, pull.indices = resolved(iterator._dataset, indices)
             pull.samples = len(indices)
+        if pull.first and self._waiting is not None and self._waiting.place == pull.place:
+            # It was only looked at: its loader has begun anew.
+            self._waiting = None
         self._put_aside(self._latest, pull)
         self._latest = pull
 
@@ -115,8 +122,9 @@ class BatchTracker:
             self._waiting = last if self._is_trained_on(last) or not self._loaders else None
         else:
             pull.certain = False
-            if last.first:
-                # The pass begins with this batch as far as we can see.
+            if last.first and not pull.first:
+                # The pass begins with this batch as far as we can see. One that begins with it anyway knows better what
+                # its loader is like: scripts look at a batch before they call `set_epoch`.
                 pull.first, pull.facts = True, last.facts
 
     def forward_begins(self, inputs: Any, due: bool) -> None:
@@ -133,6 +141,8 @@ class BatchTracker:
                 pull.used, pull.sampler = True, None
         elif due:
             self._candidate = _pull(inputs, due)
+        if due and self._candidate is not None:
+            self._candidate.fed = _first_floats(inputs)
 
     def backward_ended(self) -> None:
         pull, self._candidate = self._candidate or self._latest, None
@@ -185,6 +195,12 @@ def _pull(data: Any, due: bool) -> Pull:
     samples = next((tensor.shape[0] for _, tensor in leaves if tensor.dim()), None)
     sampled = [Leaf(name, tuple(tensor.shape), sample(tensor)) for name, tensor in leaves if due]
     return Pull(samples=samples, leaves=sampled)
+
+
+def _first_floats(inputs: Any) -> Tensor | None:
+    floats = (tensor for name, tensor in _leaves("", inputs) if tensor.is_floating_point() and name not in MASKS)
+    tensor = next((tensor for tensor in floats if tensor.numel() >= FEWEST_FLOATS), None)
+    return None if tensor is None else sample(tensor, MOST_FLOATS)
 
 
 def _leaves(name: str, data: Any, depth: int = 0) -> Iterator[tuple[str, Tensor]]:

@@ -55,6 +55,9 @@ class EvidenceCollector(Listener):
         )
         self._batches = BatchTracker()
         self._loader, self._describe = loader, describe
+        self._wrapper_facts = set(wrapper.facts().items())
+        """Whatever has been true so far."""
+
         self._optimised = OptimizerCoverage(wrapper.named_parameters())
         self._step = 0
         self._due = self._audited = False
@@ -185,12 +188,21 @@ class EvidenceCollector(Listener):
             self._asked_for_averager = True
             self._averaged = averager_alive()
             raw_evidence.facts["model"] = self._describe() | {"averager": "yes" if self._averaged else "no"}
+        if self._look_around:
+            self._tell_of_wrapper(raw_evidence)
         if self._averaged:
             raw_evidence.parts = 0
         elif self._audited:
             self._take_prints(raw_evidence)
         if self._plan.detail(self._step):
             raw_evidence.projections = self._weight_prints.projections()
+
+    def _tell_of_wrapper(self, raw_evidence: RawEvidence) -> None:
+        """What has become of it since the start: replaced parameters, another wrapper around them."""
+        facts = set(self._wrapper.facts().items())
+        if not facts <= self._wrapper_facts:
+            self._wrapper_facts |= facts
+            raw_evidence.facts.setdefault("model", self._describe())
 
     def _take_prints(self, raw_evidence: RawEvidence) -> None:
         part, parts = raw_evidence.part, raw_evidence.parts

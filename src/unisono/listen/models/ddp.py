@@ -6,29 +6,44 @@ no power of two. Hooks on the parameters do neither.
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
 from unisono.listen.models.wrapper import trainable
 from unisono.listen.read_timing import GradientLifetime
 
 _DONE: Any = 1
+TRAINERS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
+MARK, MOST_MARKED = "unisono", 64
 
 
 class DDPWrapper:
     def __init__(self, model: DistributedDataParallel) -> None:
+        self._joined = False
+        self._follow(model)
+        self._ranks = dist.get_process_group_ranks(model.process_group)
+
+    def wrap_again(self, model: DistributedDataParallel) -> None:
+        """The script has wrapped the same module anew: from now on this is the wrapper."""
+        self._follow(model)
+        self._facts |= {"wrapped": "again"}
+
+    def _follow(self, model: DistributedDataParallel) -> None:
         # Weakly: the model must be free to go when the script lets go of it.
         self._weak_model = weakref.ref(model)
         self._facts = _describe(model)
         self._decided: bool | None = None
-        self._prepared = False
-        self._joined = False
-        self._ranks = dist.get_process_group_ranks(model.process_group)
+        self._prepared = self._replaced = False
+        if not self._has_own_precision():
+            self._mark()
 
     @property
     def _model(self) -> DistributedDataParallel:
@@ -36,6 +51,10 @@ class DDPWrapper:
         if model is None:
             raise ReferenceError("the model is gone")
         return model
+
+    def wrapped(self) -> DistributedDataParallel | None:
+        """The wrapped model, unless the script has let go of it."""
+        return self._weak_model()
 
     def is_gone(self) -> bool:
         """The script has let go of the wrapper: whatever it trains now is not synchronised."""
@@ -95,6 +114,32 @@ class DDPWrapper:
     def is_model(self, module: object) -> bool:
         return module is self._weak_model()
 
+    def _mark(self) -> None:
+        """Where gradients arrive, DDP's reducer has its hooks. A parameter that is moved to another device or type, or
+        replaced, lets them arrive elsewhere: there the mark is missing.
+        """
+        for node in self._arrivals():
+            node.metadata[MARK] = True
+
+    def replaced(self) -> bool:
+        if not self._replaced and not self.is_gone() and not self._has_own_precision():
+            self._replaced = any(MARK not in node.metadata for node in self._arrivals())
+        return self._replaced
+
+    def holds(self, parameters: list[Tensor]) -> bool:
+        held = set() if self.is_gone() else {id(parameter) for _, parameter in self.named_parameters()}
+        return any(id(parameter) in held for parameter in parameters)
+
+    def _arrivals(self) -> Iterator[Any]:
+        """Of some of the parameters: whoever moves a model moves all of it."""
+        parameters = [parameter for _, parameter in self.named_parameters()]
+        some = parameters[:: -(-len(parameters) // MOST_MARKED)]
+        return (get_gradient_edge(parameter).node for parameter in some)
+
+    def _has_own_precision(self) -> bool:
+        """DDP itself then exchanges what its parameters hold."""
+        return getattr(self._model, "mixed_precision", None) is not None
+
     def promises_equality(self) -> bool:
         if self.joins():
             return False
@@ -111,7 +156,9 @@ class DDPWrapper:
         return [buffer.detach() for buffer in buffers if buffer.is_floating_point()]
 
     def facts(self) -> dict[str, str]:
-        return self._facts | ({"wrapper": "gone"} if self.is_gone() else {})
+        gone, replaced = {"wrapper": "gone"} if self.is_gone() else {}, {"replaced": "yes"} if self.replaced() else {}
+        promised = {"equal weights": "promised" if self.promises_equality() else "not promised"}
+        return self._facts | gone | replaced | promised
 
     def _joining(self) -> bool:
         return bool(getattr(getattr(self._model, "_join_config", None), "enable", False))
@@ -124,4 +171,14 @@ def _describe(model: DistributedDataParallel) -> dict[str, str]:
         "broadcast buffers": "yes" if model.broadcast_buffers else "no",
         "buffers": str(sum(1 for _ in model.module.buffers())),
         "comm hook": ", ".join(hooks) or "none",
+        "wrapped by": _wrapped_by(),
     }
+
+
+def _wrapped_by() -> str:
+    """Whose code is wrapping the model right now: a trainer's, where it is among the callers."""
+    frame, packages = sys._getframe(), set[str]()
+    while frame is not None:
+        packages.add(str(frame.f_globals.get("__name__")).partition(".")[0])
+        frame = frame.f_back  # type: ignore[assignment]
+    return next((trainer for trainer in TRAINERS if trainer in packages), "script")

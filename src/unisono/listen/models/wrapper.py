@@ -46,6 +46,9 @@ class Wrapper(Protocol):
     def is_gone(self) -> bool:
         """Whether the script has let go of the wrapper, though perhaps not of what is in it."""
 
+    def holds(self, parameters: list[Tensor]) -> bool:
+        """Whether some of these are trainable parameters of the model as it is now."""
+
     def promises_equality(self) -> bool:
         """Whether weights, gradients and optimizer state should be equal on all workers."""
 
@@ -95,6 +98,10 @@ class PlainModule:
 
     def is_gone(self) -> bool:
         return self._weak_module() is None
+
+    def holds(self, parameters: list[Tensor]) -> bool:
+        held = {id(parameter) for _, parameter in self.named_parameters()}
+        return any(id(parameter) in held for parameter in parameters)
 
     def promises_equality(self) -> bool:
         return False

@@ -1,7 +1,7 @@
 """Run directories and the files in them: made, written and read."""
 
 from unisono.common.errors import RunFileError, RunInUse
-from unisono.records.runfile.directory import RUNS, continue_or_create, new_run_dir, planned_run_dir, point_latest_at
+from unisono.records.runfile.directory import RUNS, continue_or_create, new_run_dir, point_latest_at
 from unisono.records.runfile.reader import Run, read_run, scan
 from unisono.records.runfile.writer import RunWriter
 
@@ -13,7 +13,6 @@ __all__ = [
     "RunWriter",
     "continue_or_create",
     "new_run_dir",
-    "planned_run_dir",
     "point_latest_at",
     "read_run",
     "scan",

@@ -30,12 +30,6 @@ def new_run_dir(root: AnyPath, script: str, now: float | None = None) -> Path:
     return run_dir
 
 
-def planned_run_dir(root: AnyPath, script: str, now: float | None = None) -> Path:
-    """Where `new_run_dir` would put a run, without making it: a job that never trains leaves nothing behind."""
-    runs, name = _runs_folder(root), _run_name(script, now)
-    return next(path for number in count(1) if not (path := _numbered(runs, name, number)).exists())
-
-
 def continue_or_create(run_dir: AnyPath) -> int:
     """Make the directory if need be; the number of the attempt that starts now, from 1. May raise `OSError`."""
     directory = Path(run_dir)

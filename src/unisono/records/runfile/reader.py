@@ -18,8 +18,8 @@ from unisono.records import (
     RunRecord,
     StepRecord,
     ValidationRecord,
-    from_line,
 )
+from unisono.records.known_attempts import KnownAttempts
 from unisono.records.runfile.lines import AnyPath, lines_of, locate, unreadable
 
 BAD_LINES_NAMED = 100
@@ -61,14 +61,15 @@ class Run:
 def scan(path: AnyPath) -> Iterator[tuple[int, Record | None]]:
     """Each record with its line number, read as asked for; `None` stands for an unreadable line.
 
-    Blank lines and kinds of record that only newer versions know are passed over.
+    Blank lines and kinds of record that only newer versions know are passed over. What cannot be true, or does not fit
+    its attempt, counts as unreadable.
     """
-    file_path = locate(path)
+    file_path, attempts = locate(path), KnownAttempts()
     try:
         with file_path.open("rb") as file:
             for number, line in enumerate(lines_of(file), start=1):
                 try:
-                    record = _record(number, line)
+                    record = _record(number, line, attempts)
                 except ValueError:
                     yield number, None
                 else:
@@ -78,12 +79,12 @@ def scan(path: AnyPath) -> Iterator[tuple[int, Record | None]]:
         raise unreadable(file_path, error) from None
 
 
-def _record(number: int, line: bytes | None) -> Record | None:
+def _record(number: int, line: bytes | None, attempts: KnownAttempts) -> Record | None:
     if line is None:
         raise ValueError("is too long")
     if number == 1:
         line = line.removeprefix(BYTE_ORDER_MARK)
-    return from_line(line.decode("utf-8")) if line.strip() else None
+    return attempts.read(line.decode("utf-8")) if line.strip() else None
 
 
 def read_run(path: AnyPath) -> Run:

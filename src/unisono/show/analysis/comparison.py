@@ -107,7 +107,11 @@ def compare(first: Examined, second: Examined) -> Comparison:
         verdict_text=text,
         first=first.checkup,
         second=second.checkup,
-        cautions=(*cautions(first.settings, second.settings), *_swapped(first, second)),
+        cautions=(
+            *_doubts(first.checkup, second.checkup),
+            *cautions(first.settings, second.settings),
+            *_swapped(first, second),
+        ),
         changes=changed,
         common_steps=common,
         curves=curves,
@@ -127,6 +131,12 @@ def _cut(first: Examined, second: Examined) -> tuple[tuple[dict[str, list[float]
     return (first.curves.over(common or one), second.curves.over(common or other)), common
 
 
+def _doubts(*checkups: Checkup) -> list[str]:
+    """What is not known of a run that was not heard whole, or did not end well."""
+    pairs = zip(NAMES, checkups, strict=True)
+    return [f"the {name} run: {one.heard.why}" for name, one in pairs if one.is_broken or one.heard.too_little]
+
+
 def _swapped(first: Examined, second: Examined) -> list[str]:
     if first.started is None or second.started is None or first.started <= second.started:
         return []
@@ -134,7 +144,17 @@ def _swapped(first: Examined, second: Examined) -> list[str]:
 
 
 def _summary(checkup: Checkup) -> dict[str, Any]:
-    kept = ("run", "steps", "workers", "verdict", "verdict_text", "last_healthy_step", "muted", "unreadable_lines")
+    kept = (
+        "run",
+        "steps",
+        "workers",
+        "verdict",
+        "verdict_text",
+        "heard",
+        "last_healthy_step",
+        "muted",
+        "unreadable_lines",
+    )
     content = checkup.as_dict()
     return {name: content[name] for name in kept}
 
@@ -176,7 +196,9 @@ def _without_a_fault_before(changes: Sequence[FindingChange], first: Checkup, se
     if _open(changes):
         return "new-fault", ("worse: " if _open(_of(changes, NEW)) else "") + "; ".join(_arrived(changes))
     passed = [{code for code, state in run.checks.items() if state == "passed"} for run in (first, second)]
-    for which, codes in zip(("first", "second"), passed, strict=True):
+    for which, run, codes in zip(NAMES, (first, second), passed, strict=True):
+        if run.verdict in ("broken", "unheard"):
+            return "cannot-tell", f"cannot tell: the {which} run is {run.verdict_text}"
         if not codes:
             return "cannot-tell", f"cannot tell: nothing could be checked in the {which} run"
     text = f"both healthy: {count(len(passed[0] & passed[1]), 'check')} passed in both"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 from statistics import median
 
 from unisono.diagnose.rules.shared.run_state import spoken
@@ -34,7 +34,7 @@ class Timesheet:
         if twins_W:
             copies = sum(first is not None and first != worker for worker, first in enumerate(twins_W))
             self.copies = copies or self.copies
-        known = [seconds for seconds in record.step_W if seconds is not None]
+        known = [seconds for seconds in record.step_W if seconds is not None and 0 <= seconds < inf]
         if known:
             self._seconds.append(fsum(known) / len(known))
 

@@ -25,7 +25,7 @@ def differences(run_state: RunState) -> tuple[Difference, ...]:
     for topic in TOPICS:
         facts = run_state.facts(topic)
         for fact, values_W in (facts.differ if facts is not None else {}).items():
-            if not _differs_by_design(fact, values_W):
+            if values_W and not _differs_by_design(fact, values_W):
                 found.append(Difference(topic, fact, _grouped(values_W, run_state)))
     return tuple(found)
 
@@ -44,7 +44,8 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _differs_by_design(fact: str, values_W: Sequence[str | None]) -> bool:
-    return fact == "sampler rank" and len(set(values_W)) == len(values_W) and None not in values_W
+    known = [value for value in values_W if value is not None]
+    return fact == "sampler rank" and len(set(known)) == len(known)
 
 
 def _grouped(values_W: Sequence[str | None], run_state: RunState) -> tuple[tuple[str, str], ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from unisono.records import FORMAT, Record, RunRecord
+from unisono.records import FORMAT, AttemptRecord, Record, RunRecord
 from unisono.records.runfile import read_run, scan
+from unisono.records.runfile.departures import departures_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def look_through(path: str | PathLike[str], see: Callable[[Record], None], after
     header: RunRecord | None = None
     bad, usable = 0, False
     with Progress() as progress:
-        for _, record in scan(path):
+        for record in _with_departures(path):
             progress.advance()
             if record is None:
                 bad += 1
@@ -48,6 +49,20 @@ def look_through(path: str | PathLike[str], see: Callable[[Record], None], after
     if header is None:
         return RunOverview(_folder(path).name, "", None, bad)
     return RunOverview(header.run or _folder(path).name, header.script, header.time, bad)
+
+
+def _with_departures(path: str | PathLike[str]) -> Iterator[Record | None]:
+    """The run's records; at the end of each attempt also what single ranks wrote down about ranks that went."""
+    told, beside = 0, departures_beside(path)
+    newest = 0
+    for _, record in scan(path):
+        if isinstance(record, AttemptRecord):
+            while told < len(beside) and beside[told].attempt < record.attempt:
+                yield beside[told]
+                told += 1
+            newest = record.attempt
+        yield record
+    yield from (departure for departure in beside[told:] if departure.attempt <= newest)
 
 
 def _understood(header: RunRecord, path: str | PathLike[str]) -> RunRecord:

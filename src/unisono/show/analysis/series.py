@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from unisono.records.json_codec import MOST
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -20,7 +22,7 @@ class Series:
         self._count = 0
 
     def add(self, number: float | None) -> None:
-        if number is None or not math.isfinite(number):
+        if number is None or not abs(number) < MOST:
             return
         self._sum += number
         self._count += 1

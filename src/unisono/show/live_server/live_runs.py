@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from unisono.records import EndRecord, Record
+from unisono.records import AttemptRecord, DepartureRecord, EndRecord, Record
+from unisono.records.runfile.departures import departures_beside
 from unisono.show.live_server.run_index import condition
 from unisono.show.live_server.tail import Bite, Standing, Tail
 
@@ -22,6 +23,9 @@ MOST_FOLLOWED = 8
 MOST_KEPT = 4
 PAUSE = 0.5
 """Seconds between two looks at a file that had nothing new."""
+
+QUIET = 2.0
+"""Seconds without a new line after which the ranks' own files are looked at, too."""
 
 INTEREST = 30.0
 """Seconds after the last question during which a file is read on: while nobody looks, nothing is done."""
@@ -67,7 +71,7 @@ class Follower:
     """
 
     def __init__(self, path: Path, make_view: Callable[[], FollowedRun], complain: Callable[[str], None]) -> None:
-        self._tail, self._make_view, self._complain = Tail(path), make_view, complain
+        self._path, self._tail, self._make_view, self._complain = path, Tail(path), make_view, complain
         self._lock = threading.Lock()
         self._standing, self._changes = Standing(), 0
         self._begin()
@@ -77,7 +81,9 @@ class Follower:
 
     def _begin(self) -> None:
         self._view, self._life = self._make_view(), secrets.token_hex(4)
-        self._ended, self._unshown = False, 0
+        self._ended, self._unshown = "", 0
+        self._attempt = 0
+        self._beside: set[DepartureRecord] = set()
         self._kept: OrderedDict[str, ReadyPage] = OrderedDict()
 
     def stop(self) -> None:
@@ -144,6 +150,8 @@ class Follower:
         while not self._stopped.is_set():
             wanted = time.monotonic() - self._asked < INTEREST
             if not (wanted and self._take(self._tail.bite())):
+                if wanted:
+                    self._look_beside()
                 self._caught_up.set()
                 self._wake.wait(PAUSE)
                 self._wake.clear()
@@ -161,6 +169,16 @@ class Follower:
                 time.sleep(BREATH)  # a lock that is taken again at once is not given to those who wait
         return bite.standing.more
 
+    def _look_beside(self) -> None:
+        """While the writer is silent: what single ranks have left about those that went, perhaps the writer itself."""
+        if self._ended or not self._attempt or time.time() - self._standing.modified < QUIET:
+            return
+        found = {one for one in departures_beside(self._path) if one.attempt == self._attempt}
+        left: deque[Record] = deque(found - self._beside)
+        self._beside |= found
+        while left:
+            self._see_some(left)
+
     def _see_some(self, left: deque[Record]) -> None:
         with self._lock:
             until = time.monotonic() + LONGEST_HOLD
@@ -169,7 +187,9 @@ class Follower:
             self._changes += 1
 
     def _see(self, record: Record) -> None:
-        self._ended = isinstance(record, EndRecord)
+        self._ended = record.ended if isinstance(record, EndRecord) else ""
+        if isinstance(record, AttemptRecord):
+            self._attempt = record.attempt
         try:
             self._view.see(record)
         except Exception as error:

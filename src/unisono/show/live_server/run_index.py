@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unisono.common.terminal import plain
-from unisono.records import RunRecord, from_line
+from unisono.diagnose.heard import LIVE_SECONDS
+from unisono.records import EndRecord, Record, RunRecord, from_line
 from unisono.records.runfile.lines import LINE_LIMIT, RUN_FILE, AnyPath, locate
 from unisono.show.live_server.tail import opened
 
@@ -25,6 +26,7 @@ FIRST_LINE = 4_096
 TAILS = (16_384, 2 * LINE_LIMIT)
 """Bytes from the end: most lines are short, but with many ranks a single one may be as long as the limit."""
 
+SAID_OF_AN_END = ("finished", "crashed", "killed")
 START_OF_LINE = re.compile(rb'\{"type":"(\w+)","attempt":\d{1,9}(?:,"step":(\d{1,15})\b)?')
 
 
@@ -38,7 +40,8 @@ class RunHeader:
     step: int | None = None
     """The last one written."""
 
-    ended: bool = False
+    ended: str = ""
+    """How, if the last line says that it has."""
 
 
 class RunHeaders:
@@ -66,16 +69,25 @@ def _run_header(file: int, facts: os.stat_result) -> RunHeader:
         modified=facts.st_mtime,
         script="" if header is None else header.script,
         step=int(steps[-1]) if steps else None,
-        ended=bool(last) and last[-1][1] == b"end",
+        ended=_ending(last[-1].string) if last else "",
     )
 
 
 def _header(line: bytes) -> RunRecord | None:
+    record = _record(line)
+    return record if isinstance(record, RunRecord) else None
+
+
+def _ending(line: bytes) -> str:
+    record = _record(line)
+    return record.ended if isinstance(record, EndRecord) else ""
+
+
+def _record(line: bytes) -> Record | None:
     try:
-        record = from_line(line.decode("utf-8"))
+        return from_line(line.decode("utf-8"))
     except ValueError:
         return None
-    return record if isinstance(record, RunRecord) else None
 
 
 def _last_lines(file: int, size: int) -> list[re.Match[bytes]]:
@@ -191,24 +203,24 @@ def _items(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-SILENT_AFTER = 60.0
-"""Seconds without a new line: long steps and checkpoints are no reason to worry yet."""
-
 UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
-def condition(ended: bool, modified: float, now: float) -> tuple[str, str]:
+def condition(ended: str, modified: float, now: float) -> tuple[str, str]:
     """One word for programs, a few for people.
 
-    :param ended: The last line says that the job has ended in good order.
+    :param ended: How the job ended, if the last line says that it has.
     """
     if ended:
-        return "ended", "ended"
+        return "ended", ended if ended in SAID_OF_AN_END else "ended"
     quiet = now - modified
-    return ("writing", "writing") if quiet < SILENT_AFTER else ("silent", f"nothing new for {_spoken(quiet)}")
+    return ("writing", "running") if quiet < LIVE_SECONDS else ("silent", f"nothing new for {_spoken(quiet)}")
 
 
 def _spoken(seconds: float) -> str:
+    # The page is made anew whenever these words change.
+    if seconds < 60:
+        return f"{LIVE_SECONDS:.0f} seconds"
     unit, length = next((unit, length) for unit, length in UNITS if seconds >= length)
     number = int(seconds // length)
     return f"{number} {unit}{'s' * (number > 1)}"

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unisono.records import FORMAT, Record, RunRecord, from_line
+from unisono.records import FORMAT, Record, RunRecord
+from unisono.records.known_attempts import KnownAttempts
 from unisono.records.runfile.lines import LINE_LIMIT
 
 BITE = 131_072
@@ -60,6 +61,7 @@ class Tail:
         self._position = self._unreadable = self._newer_format = 0
         self._beginning = b""
         self._run: str | None = None
+        self._attempts = KnownAttempts()
         self._skipping = False
 
     def bite(self) -> Bite:
@@ -125,7 +127,7 @@ class Tail:
             if not line.strip() or self._newer_format:
                 continue
             try:
-                record = self._checked(from_line(line.decode("utf-8")))
+                record = self._checked(self._attempts.read(line.decode("utf-8")))
             except ValueError:
                 self._unreadable += 1
             else:

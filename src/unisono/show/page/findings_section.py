@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.records.finding import Finding
-from unisono.show.analysis.checkup import Checkup, count
+from unisono.show.analysis.checkup import count
 from unisono.show.analysis.lost_work import spoken_time
 from unisono.show.page.html import Html, code_in, definitions, details, table, text
 from unisono.show.page.page_model import PageModel
@@ -18,8 +18,7 @@ def verdict(page_model: PageModel) -> Html:
     leading = next((finding for finding in checkup.findings if finding.at_least("warning")), None)
     named = f"<p>{text(leading.title)}{_on(leading)}.</p>" if leading is not None else ""
     said = f'<p class="large">{text(sentence(checkup.verdict_text))}</p>'
-    nothing = checkup.verdict == "healthy" and "passed" not in checkup.checks.values()
-    return f'<div class="verdict {"unknown" if nothing else text(checkup.verdict)}">{said}{named}</div>'
+    return f'<div class="verdict {text(checkup.verdict)}">{said}{named}</div>'
 
 
 def headlines(page_model: PageModel) -> Html:
@@ -33,7 +32,7 @@ def headlines(page_model: PageModel) -> Html:
 
 def findings(page_model: PageModel) -> Html:
     checkup = page_model.checkup()
-    remarks = "".join(f"<p>{text(sentence(remark))}</p>" for remark in (*asides(checkup), *_unchecked(checkup)))
+    remarks = "".join(f"<p>{text(sentence(remark))}</p>" for remark in asides(checkup))
     if not checkup.findings:
         return f"<p>Nothing was found.</p>{remarks}"
     return "".join(_finding(finding, page_model) for finding in checkup.findings) + remarks
@@ -46,13 +45,6 @@ def _on(finding: Finding) -> Html:
 
 def sentence(words: str) -> str:
     return words[:1].upper() + words[1:] + "."
-
-
-def _unchecked(checkup: Checkup) -> list[str]:
-    number = sum(map(len, checkup.missing().values()))
-    return [f"{count(number, 'check')} not possible yet; the list of checks at the end says what they need"] * bool(
-        number
-    )
 
 
 def _finding(finding: Finding, page_model: PageModel) -> Html:

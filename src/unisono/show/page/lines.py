@@ -74,6 +74,8 @@ class Lines:
         """
         line, place_N = LINES.index(name), self.stretches.places(step_N)
         inside = value_N[:, None] if value_NW is None or not value_NW.shape[1] else value_NW
+        # The workers' values may not be known where their mean is.
+        inside = np.where(np.isfinite(inside).any(axis=1, keepdims=True), inside, value_N[:, None])
         finite = np.isfinite(inside)
         np.minimum.at(self._low_LT[line], place_N, np.where(finite, inside, np.inf).min(axis=1))
         np.maximum.at(self._high_LT[line], place_N, np.where(finite, inside, -np.inf).max(axis=1))
@@ -96,7 +98,6 @@ class Lines:
         known = np.flatnonzero(count_T + broken_T)
         mean_T = self._sum_LT[line, known] / np.where(count_T[known] > 0, count_T[known], np.nan)
         low_T, high_T = self._low_LT[line, known], self._high_LT[line, known]
-        # The workers' values may not be known where their mean is.
         low_T, high_T = np.where(np.isfinite(low_T), low_T, mean_T), np.where(np.isfinite(high_T), high_T, mean_T)
         return Line(self.stretches.centres()[known], mean_T, low_T, high_T, int(broken_T.sum()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from os import PathLike
 
@@ -16,6 +17,8 @@ from unisono.show.analysis.scan_run import RunOverview, look_through
 from unisono.show.analysis.steering_summary import SteeringSummary
 from unisono.show.page.snapshots import MatrixSnapshots
 from unisono.show.page.timeline import Timeline
+
+FRESH_SECONDS = 1.0
 
 
 class PageModel:
@@ -44,6 +47,7 @@ class PageModel:
 
         self.further_models: tuple[str, ...] = ()
         self._checkup: Checkup | None = None
+        self._concluded = 0.0
         self._attempt_of_steps: int | None = None
 
     def see(self, record: Record) -> None:
@@ -66,8 +70,11 @@ class PageModel:
         self._tell_time(getattr(record, "time", 0.0))
 
     def checkup(self) -> Checkup:
-        if self._checkup is None:
+        # A job that has been running may have been killed since.
+        old = time.monotonic() - self._concluded > FRESH_SECONDS
+        if self._checkup is None or (old and self._checkup.heard.ended == "running"):
             self._checkup = conclude(self.diagnosis, self.overview, self.further_models)
+            self._concluded = time.monotonic()
         return self._checkup
 
     def outlook(self) -> Outlook | None:

@@ -14,6 +14,13 @@ from unisono.show.text.catalogue import rule_named
 from unisono.show.text.scaling_text import ASSUMED, caution, verdict
 
 PLACES_SHOWN = 64
+STATES = {
+    "finished": "ended in good order",
+    "running": "running",
+    "crashed": "crashed",
+    "killed": "killed, or gone without a word",
+    "unknown": "not written down",
+}
 
 
 def actions(page_model: PageModel) -> Html:
@@ -96,7 +103,7 @@ def _facts(page_model: PageModel) -> list[tuple[str, str]]:
 
 
 def _state(page_model: PageModel) -> str:
-    return "ended in good order" if page_model.end is not None else "still going on when this was made, or killed"
+    return STATES[page_model.checkup().heard.ended]
 
 
 def _differences(page_model: PageModel) -> Html:
@@ -115,7 +122,7 @@ def _workers(attempt: AttemptRecord | None) -> Html:
 
 
 def _checks(page_model: PageModel) -> Html:
-    rows = [[code, rule_named(code).title(), state] for code, state in page_model.checkup().checks.items()]
+    rows = [[code, rule_named(code).title(), result] for code, result in page_model.checkup().results()]
     return details("What was checked", table(("check", "looks for", "result"), rows, "Checks and their results"))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unisono.records import StepRecord, ValidationRecord
+from unisono.records.global_norm import GlobalNorm
 from unisono.show.page.lines import STEP_LINES, VALIDATION, Line, Lines
 from unisono.show.page.rankmaps import MAPS, RankMap, losses_beside_median, norms_beside_median
 from unisono.show.page.stretches import Array
@@ -29,6 +30,7 @@ class Timeline:
         self._maps: dict[str, RankMap] = {}
         self._pending: list[StepRecord] = []
         self._validations: list[ValidationRecord] = []
+        self._norm = GlobalNorm()
         self._attempt: int | None = None
         self._turned_over_at = 0
 
@@ -93,7 +95,7 @@ class Timeline:
             if mean is None:
                 value_N, broken_N = _means(value_NW), np.zeros(len(records), dtype=bool)
             else:
-                values = [getattr(record, mean) for record in records]
+                values = [self._norm.of(record) if name == "norm" else getattr(record, mean) for record in records]
                 value_N = np.array(values, dtype=float)
                 broken_N = ~np.isfinite(value_N) & np.array([value is not None for value in values])
             self._lines.add(name, step_N, value_N, value_NW, broken_N)

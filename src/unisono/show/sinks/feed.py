@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from unisono.common.console import Console
 from unisono.records import StepRecord, ValidationRecord
 from unisono.records.finding import Finding
+from unisono.records.global_norm import GlobalNorm
 from unisono.show.analysis.checkup import count
 from unisono.show.sinks.delivery import Delivery
 from unisono.show.sinks.names import reading_of, validation_reading
@@ -21,6 +22,7 @@ class Feed:
     def __init__(self, sinks: Sequence[Sink], console: Console) -> None:
         self._sinks, self._console = sinks, console
         self._deliveries: tuple[Delivery, ...] = ()
+        self._norm = GlobalNorm()
 
     def start(self, run: SinkRun) -> None:
         self._deliveries = tuple(Delivery(sink, run, self._console) for sink in self._sinks)
@@ -32,7 +34,7 @@ class Feed:
 
     def step(self, record: StepRecord) -> None:
         if self._deliveries:
-            self._put(reading_of(record))
+            self._put(reading_of(self._norm.filled_in(record)))
 
     def validation(self, record: ValidationRecord) -> None:
         self._put(validation_reading(record))

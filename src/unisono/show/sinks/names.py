@@ -10,7 +10,7 @@ METRICS = {
     "loss_mean": "Mean of the workers' losses",
     "loss_std": "Standard deviation of the workers' losses",
     "loss_range": "Largest minus smallest loss of a worker",
-    "grad_norm": "Norm of the averaged gradient",
+    "grad_norm": "Norm of the averaged gradient, at every step where the script clips it",
     "grad_norm_std": "Standard deviation of the workers' gradient norms",
     "grad_norm_cv": "Standard deviation of the workers' gradient norms, relative to their mean",
     "cos_mean": "Mean cosine between the gradients of two workers",

@@ -9,8 +9,9 @@ from operator import eq
 
 from unisono.common.errors import UserError
 from unisono.common.terminal import lines_of
+from unisono.diagnose import manuals
 from unisono.diagnose.rules import RULES, Rule
-from unisono.show.text.findings_markdown import escaped, with_code
+from unisono.show.text.findings_markdown import escaped, with_code, without_markup
 
 WIDTH = 80
 HEAD = """\
@@ -52,6 +53,7 @@ def explanation(rule: type[Rule]) -> str:
         lines_of(rule.meaning, WIDTH),
         ["Causes, and what to do"] + [line for slug in rule.causes for line in _cause(rule, slug)],
         _row("Correction", rule.correction),
+        _thresholds(rule),
         [
             *_row("Needs", rule.needs),
             *_row("Explains", ", ".join(rule.explains)),
@@ -60,6 +62,11 @@ def explanation(rule: type[Rule]) -> str:
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _thresholds(rule: type[Rule]) -> list[str]:
+    told = [line for text in manuals.about(rule.code) for line in lines_of(text, WIDTH, first="  ", rest="    ")]
+    return ["Thresholds of the manuals (shown with --thresholds manuals)", *told] if told else []
 
 
 def findings_page() -> str:
@@ -90,6 +97,7 @@ def _section(rule: type[Rule]) -> str:
         with_code(rule.meaning),
         "\n".join(line for slug in rule.causes for line in _bullets(rule, slug)),
         f"Correction of the manuals: {with_code(rule.correction)}" if rule.correction else "",
+        " ".join(f"Threshold of the manuals for {escaped(text)}" for text in manuals.about(rule.code)),
         "\n".join(f"* {label}: {text}" for label, text in _facts(rule).items() if text),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -112,7 +120,7 @@ def _facts(rule: type[Rule]) -> dict[str, str]:
 def _linked(source: str) -> str:
     """`owner/name#12` becomes a link to the report."""
     report = re.compile(r"\b([\w-]+/[\w.-]+)\\#(\d+)")
-    return report.sub(r"[\1\\#\2](https://github.com/\1/issues/\2)", escaped(source))
+    return report.sub(r"[\1\\#\2](https://github.com/\1/issues/\2)", without_markup(source))
 
 
 if __name__ == "__main__":

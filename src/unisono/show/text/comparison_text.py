@@ -63,9 +63,7 @@ def as_text(comparison: Comparison, width: int = 80, colour: bool = False) -> st
 def _runs(comparison: Comparison, width: int) -> list[str]:
     lines = []
     for name, checkup in zip(NAMES, (comparison.first, comparison.second), strict=True):
-        passed = sum(state == "passed" for state in checkup.checks.values())
-        counts = ((checkup.steps, "step"), (checkup.workers, "worker"), (passed, "check"))
-        told = f"{cut(checkup.run, NAME_SHOWN)}, {', '.join(count(number, noun) for number, noun in counts)} passed"
+        told = f"{cut(checkup.run, NAME_SHOWN)}: {checkup.verdict_text}"
         lines += lines_of(plain(told), width, first=f"{name:<8}", rest=" " * 8)
         lines += [line for aside in asides(checkup) for line in _wrapped(aside, width, " " * 8)]
     return lines

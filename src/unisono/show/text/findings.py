@@ -11,28 +11,37 @@ from unisono.records.decision_text import decision_line
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import Checkup, count
 from unisono.show.analysis.rank_differences import Difference, ranges
+from unisono.show.text.manuals import manual_lines
 
 Paint: TypeAlias = Callable[[str, str], str]
-"""`(text, style) -> text`; a style is a severity, `healthy` or `label`."""
+"""`(text, style) -> text`; a style is a verdict or `label`."""
 
-COLOURS = {"healthy": "32", "info": "36", "warning": "33", "critical": "1;31", "label": "2"}
+COLOURS = {
+    "healthy": "32",
+    "info": "36",
+    "warning": "33",
+    "critical": "1;31",
+    "broken": "1;31",
+    "unheard": "33",
+    "label": "2",
+}
 INDENT = " " * 7
 LABEL = 6
 REMEDIES_SHOWN = 3
 PLACES_SHOWN = 4
-NEEDS_SHOWN = 4
 VALUES_SHOWN = 8
 ACTIONS_SHOWN = 12
 
 
 def as_text(checkup: Checkup, width: int = 80, colour: bool = False) -> str:
-    """The verdict, each finding, where the workers differ, and what could not be checked."""
+    """The verdict, each finding, and where the workers differ."""
     paint = painter(colour)
     parts = [
         [paint(line, checkup.verdict) for line in lines_of(plain(checkup.verdict_text), width)],
         *_findings(checkup.findings, width, paint),
         _actions(checkup, width),
         _table(checkup.differences, width, paint),
+        _manuals(checkup, width),
         _remarks(checkup, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
@@ -83,18 +92,6 @@ def likely(finding: Finding) -> str:
     """The evidence, and the best cause where there is one."""
     cause = f"; most likely {finding.causes[0].text}" if finding.causes else ""
     return finding.why + cause
-
-
-def unchecked(checkup: Checkup) -> str:
-    """What could not be checked and what that would need, in one sentence; empty where everything was."""
-    missing = checkup.missing()
-    if not missing:
-        return ""
-    number = sum(map(len, missing.values()))
-    told = [f"{', '.join(codes)} need{'s' * (len(codes) == 1)} {need}" for need, codes in missing.items()]
-    more = len(told) - NEEDS_SHOWN
-    told = [*told[:NEEDS_SHOWN], *([f"{more} more kinds of evidence are listed by --json"] if more > 0 else [])]
-    return f"{count(number, 'check')} not possible yet: {'; '.join(told)}"
 
 
 def action_lines(checkup: Checkup) -> list[str]:
@@ -151,6 +148,13 @@ def _actions(checkup: Checkup, width: int) -> list[str]:
     return [line for told in action_lines(checkup) for line in lines_of(plain(told), width, rest="    ")]
 
 
+def _manuals(checkup: Checkup, width: int) -> list[str]:
+    if checkup.manuals is None:
+        return []
+    head, *told = manual_lines(checkup.manuals.crossings)
+    return lines_of(head, width) + [line for one in told for line in lines_of(one, width, "  ", "    ")]
+
+
 def _table(rows: tuple[Difference, ...], width: int, paint: Paint) -> list[str]:
     """Fact, value, ranks; a fact's further values stand below the first."""
     if not rows:
@@ -171,8 +175,7 @@ def _cells(row: Difference) -> list[tuple[str, str, str]]:
 
 
 def _remarks(checkup: Checkup, width: int) -> list[str]:
-    told = [*asides(checkup), *filter(None, [unchecked(checkup)])]
-    lines = [line for text in told for line in lines_of(plain(text), width, rest="  ")]
+    lines = [line for text in asides(checkup) for line in lines_of(plain(text), width, rest="  ")]
     hint = [f"more: unisono explain {plain(checkup.findings[0].code)}"] if checkup.findings else []
     return lines + hint
 

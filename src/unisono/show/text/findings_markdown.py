@@ -8,7 +8,11 @@ from unisono.common.terminal import plain
 from unisono.records.finding import Finding
 from unisono.show.analysis.checkup import Checkup
 from unisono.show.analysis.rank_differences import Difference
-from unisono.show.text.findings import action_lines, asides, likely, spoken_ranks, spoken_steps, unchecked
+from unisono.show.text.findings import action_lines, asides, likely, spoken_ranks, spoken_steps
+from unisono.show.text.manuals import manual_lines
+
+LINKED = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=@)|(?<=#)(?=[0-9])", re.IGNORECASE)
+"""Where `http://host`, `www.host`, `name@host`, `@name` and `#1` are cut in two."""
 
 
 def as_markdown(checkup: Checkup) -> str:
@@ -18,14 +22,23 @@ def as_markdown(checkup: Checkup) -> str:
         *(_finding(finding) for finding in checkup.findings),
         _actions(checkup),
         _table(checkup.differences),
-        *(f"{escaped(text)}." for text in (*asides(checkup), unchecked(checkup)) if text),
+        _manuals(checkup),
+        *(f"{escaped(text)}." for text in asides(checkup)),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def escaped(text: str) -> str:
-    """Shown as it is: nothing in it marks up, links or mentions."""
-    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", plain(text)).replace("@", "&#64;")
+    """Shown as it is: nothing in it marks up, links or mentions.
+
+    GitHub makes links of addresses, names behind `@` and numbers behind `#` also where they are escaped; not across a
+    comment, which nobody sees.
+    """
+    return LINKED.sub("<!-- -->", without_markup(text))
+
+
+def without_markup(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", plain(text))
 
 
 def with_code(text: str) -> str:
@@ -53,6 +66,13 @@ def _evidence(finding: Finding) -> str:
 def _actions(checkup: Checkup) -> str:
     head, *lines = action_lines(checkup) or [""]
     return "\n".join([head.capitalize(), "", *(f"- {escaped(line.strip())}" for line in lines)]) if lines else ""
+
+
+def _manuals(checkup: Checkup) -> str:
+    if checkup.manuals is None:
+        return ""
+    head, *told = manual_lines(checkup.manuals.crossings)
+    return "\n".join([head[0].upper() + head[1:], "", *(f"- {escaped(line)}" for line in told)])
 
 
 def _table(rows: tuple[Difference, ...]) -> str:

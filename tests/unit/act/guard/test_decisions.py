@@ -147,12 +147,33 @@ def test_a_skipped_step_leaves_no_trace_on_any_worker_and_names_the_culprit():
     assert "rank 6's loss is not finite" in results[0][-1][0]
 
 
-def test_a_persistent_fault_stops_all_workers_after_exactly_the_budget():
-    actions = {}
+def test_bad_batches_are_skipped_for_as_long_as_they_come_and_nobody_stops():
+    bad = (3, 5, 8, 9, 10, 14, 17)
 
     def work(rank):
         worker = GuardedWorker(fleet, rank, guard(budget=2))
-        actions[rank] = worker.actions
+        moved = []
+        for step in range(20):
+            before = worker.bits()
+            worker.train(step, factor=math.inf if rank == 1 and step in bad else 1.0)
+            moved += [step] * (worker.bits() != before)
+        weights = b"".join(one.detach().numpy().tobytes() for one in worker.parameters)
+        return worker.told(), worker.actions, moved, weights
+
+    fleet = Fleet(3)
+    results = fleet.run(work)
+    assert len({told for told, *_ in results}) == 1
+    assert len({weights for *_, weights in results}) == 1
+    for _, actions, moved, _ in results:
+        assert actions == [(step, "skip") for step in bad]
+        assert moved == [step for step in range(20) if step not in bad]
+
+
+def test_where_it_is_asked_for_a_persistent_fault_stops_all_workers_after_exactly_the_budget():
+    actions = {}
+
+    def work(rank):
+        worker = GuardedWorker(fleet, rank, guard(budget=2, halt=["UN602"]))
         try:
             for step in range(10):
                 worker.train(step, factor=math.inf if rank == 1 and step >= 3 else 1.0)
@@ -162,6 +183,26 @@ def test_a_persistent_fault_stops_all_workers_after_exactly_the_budget():
     fleet = Fleet(3)
     assert [type(outcome) for outcome in fleet.outcomes(work)] == [HaltedError] * 3
     assert actions == {rank: [(3, "skip"), (4, "skip"), (5, "halt")] for rank in range(3)}
+
+
+def test_roll_backs_end_with_their_budget_and_that_is_said_once():
+    options = guard(rollback=True, checkpoints=Checkpoints(every=2, keep=2, quiet=2))
+
+    def work(rank):
+        worker = GuardedWorker(fleet, rank, options)
+        for step in range(40):
+            worker.train(step, factor=1e4 if step >= 30 else 1.0)
+        return worker.told(), [action for _, action in worker.actions], worker.lines, worker.written
+
+    fleet = Fleet(2)
+    (told, actions, lines, written), (other, _, quiet, _) = fleet.run(work)
+    assert told == other
+    assert actions == ["roll-back, skip"] * 3 + ["skip"] * 7
+    (said,) = [line for line in lines if line.startswith("not rolled back: 3 roll-backs in the last 1,000 steps")]
+    assert said.endswith("there are no more of them before step 1,030 (guard)")
+    assert quiet == []
+    (note,) = [record for record in written if record.kind == "note"]
+    assert (note.about, note.step) == ("roll-backs-used-up", 33)
 
 
 def going_back(lacking):
@@ -178,14 +219,15 @@ def going_back(lacking):
             bits[worker.bits()] = step
         worker.train(30, factor=1e4)
         (record,) = worker.log.decisions
-        return record.action, record.to_step, bits.get(worker.bits()), worker.store.held(), record.outcome
+        went_back_to = bits.get(worker.bits())
+        return record.action, record.to_step, went_back_to, worker.store.held(), record.outcome, worker.lines
 
     fleet = Fleet(3)
     return fleet.run(work)
 
 
 def test_all_go_back_to_the_newest_healthy_checkpoint():
-    for action, to_step, now, held, _ in going_back(lambda worker: None):
+    for action, to_step, now, held, *_ in going_back(lambda worker: None):
         assert (action, to_step, now) == ("roll-back, skip", 26, 26)
         assert 26 in held
 
@@ -212,9 +254,12 @@ def test_nobody_goes_back_to_a_checkpoint_that_does_not_fit_on_one_worker():
         snapshot = worker.store._snapshots[26]
         object.__setattr__(snapshot, "replica", snapshot.replica | {"optimizers": []})
 
-    for action, to_step, now, _, outcome in going_back(lacking):
+    found = going_back(lacking)
+    for action, to_step, now, _, outcome, _ in found:
         assert (action, to_step, now) == ("roll-back, skip", 26, 29)
-        assert outcome.startswith("not rolled back: the checkpoint of step 26 does not fit on rank 5")
+        assert outcome == "not rolled back: the checkpoint of step 26 does not fit on rank 5"
+    why = [any("does not fit here (" in line for line in lines) for *_, lines in found]
+    assert why == [False, True, False]
 
 
 def test_a_checkpoint_is_not_taken_of_a_skipped_step_and_trouble_takes_those_that_wait():
@@ -321,7 +366,7 @@ def test_workers_whose_decisions_differ_are_named_and_the_guard_ends():
 
 def test_replicas_that_drifted_are_made_equal_by_all_together_and_only_that_is_written_down():
     def work(rank):
-        worker = GuardedWorker(fleet, rank, guard(resync=3, budget=2))
+        worker = GuardedWorker(fleet, rank, guard(resync=3, budget=2, halt=["UN602"]))
         # Before it is compared, each worker's own statistics differ, and that is no fault.
         for step in range(7):
             if rank == 1 and step == 4:
@@ -332,7 +377,7 @@ def test_replicas_that_drifted_are_made_equal_by_all_together_and_only_that_is_w
         return (
             (record.step, record.action, record.ranks, record.outcome),
             weights,
-            list(worker.decider._policy._counted),
+            list(worker.decider._policy._spent),
         )
 
     fleet = Fleet(3)
@@ -344,6 +389,40 @@ def test_replicas_that_drifted_are_made_equal_by_all_together_and_only_that_is_w
     assert outcome == "rank 5 was overwritten by rank 4: 1 of 6 parameters, largest difference 5.0e-01"
     # Equal replicas at step 3 cost nothing; what was needed at step 6 does.
     assert results[0][-1] == [6]
+
+
+def test_lasting_drift_is_made_equal_at_every_periodic_comparison():
+    def work(rank):
+        worker = GuardedWorker(fleet, rank, guard(resync=3))
+        for step in range(30):
+            if rank == 1:
+                worker.parameters[0].data[0, 0] += 0.5
+            worker.train(step)
+        return worker.told(), worker.actions
+
+    fleet = Fleet(3)
+    results = fleet.run(work)
+    assert len({told for told, _ in results}) == 1
+    assert results[0][1] == [(step, "resync") for step in range(3, 30, 3)]
+
+
+@pytest.mark.parametrize(("source", "kept"), [("majority", 1), ("first", 0)])
+def test_replicas_are_taken_from_the_majority_or_where_asked_from_the_first_worker(source, kept):
+    def work(rank):
+        worker = GuardedWorker(fleet, rank, guard(resync=3, resync_from=source))
+        with torch.no_grad():
+            worker.parameters[0].fill_(float(rank > 0))
+            worker.optimizer.param_groups[0]["lr"] = 0.0
+        for step in range(4):
+            worker.train(step)
+        (record,) = worker.log.decisions
+        return worker.parameters[0].detach().unique().tolist(), record.outcome
+
+    fleet = Fleet(3)
+    weights, outcome = all_said(fleet, work)
+    assert weights == [kept]
+    assert ("rank 4 was overwritten by rank 5" in outcome) == (source == "majority")
+    assert ("rank 5 was overwritten by rank 4" in outcome) == (source == "first")
 
 
 def test_a_resync_that_a_finding_asked_for_compares_buffers_and_is_written_down_in_any_case():

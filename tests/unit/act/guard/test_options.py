@@ -43,6 +43,15 @@ def test_rolling_back_takes_checkpoints():
     assert guard(rollback=True, checkpoints=own).checkpoints is own
 
 
+def test_a_row_of_the_users_own_that_resyncs_may_say_whose_replica_counts():
+    assert guard(resync_from="first", rows=[Row("mine", lambda now: None, "resync")]).resync_from == "first"
+
+
+def test_stopping_because_it_did_not_help_is_asked_for_by_name():
+    assert not any(guard(halt=halt).policy().halts_unhelped for halt in (False, True, ["UN410"]))
+    assert guard(halt=["UN410", "UN602"]).policy().halts_unhelped
+
+
 def test_budget_and_dry_run_reach_the_policy():
     policy = guard(budget=5, per=10, dry_run=True).policy()
     assert (policy.budget, policy.per, policy.dry_run) == (5, 10, True)
@@ -55,8 +64,8 @@ def test_budget_and_dry_run_reach_the_policy():
     [
         ({"rolback": True}, "Found `rolback`. Did you mean `rollback`?"),
         ({"skip": 1}, "`skip` of the guard should be True or False. Found 1"),
-        ({"norm_spike": 1}, "`norm_spike` of the guard should be a number above 1 or False. Found 1"),
-        ({"norm_spike": True}, "Found True"),
+        ({"norm_spike": 1}, "`norm_spike` of the guard should be a number above 1 or False or True. Found 1"),
+        ({"loss_spike": True}, "Found True"),
         ({"loss_spike": float("nan")}, "Found nan"),
         ({"loss_spike": "20"}, "Found '20'"),
         ({"clip": 0}, "`clip`"),
@@ -64,6 +73,8 @@ def test_budget_and_dry_run_reach_the_policy():
         ({"rollback": 0.5}, "`rollback`"),
         ({"resync": 2.5}, "`resync` of the guard should be a whole number from 1 up or False or True"),
         ({"resync": 0}, "`resync`"),
+        ({"resync": 9, "resync_from": "rank 0"}, "should be `majority` or `first`. Found 'rank 0'"),
+        ({"resync_from": "first"}, "Found it without `resync`"),
         ({"reset_momentum": 11}, "whole number from 1 to 10"),
         ({"halt": "UN410"}, "list of codes"),
         ({"halt": []}, "list of codes"),
@@ -114,8 +125,9 @@ def test_two_workers_that_were_asked_for_the_same_say_the_same():
         replace(base, checkpoints=Checkpoints(every=7)),
         replace(base, dry_run=True),
         replace(base, budget=4),
+        replace(base, resync=True, resync_from="first"),
     ]
-    assert len({one.described() for one in [base, *others]}) == 7
+    assert len({one.described() for one in [base, *others]}) == 8
     assert "0x" not in guard(**own).described()
 
 
@@ -164,6 +176,7 @@ def test_a_file_and_what_counts_more_than_it(tmp_path):
         ("", "should have a table `[guard]`"),
         ("[guard]\n[listening]\nevry = 3", "Found `evry`"),
         ("[guard", "should be TOML"),
+        ("[guard]\nclip = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     ],
 )
 def test_mistakes_in_a_file_name_the_file(text, words, tmp_path):

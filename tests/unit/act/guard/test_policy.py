@@ -89,37 +89,106 @@ def test_evidence_from_before_the_last_action_has_been_acted_on():
     assert acts(asked, (152,), findings=(finding(last=140),)) == ["resync"]
 
 
+LASTING = {
+    "skip": (guard(), {"norm": NAN}),
+    "reset-momentum+skip": (guard(reset_momentum=1), {"norm": NAN}),
+    "resync": (guard(resync=5), {"since_check": 5}),
+    "reseed": (guard(reseed=True, budget=0), {"findings": (finding("UN201", last=10**6),)}),
+}
+
+
+@pytest.mark.parametrize("does", LASTING)
+def test_what_is_asked_for_goes_on_for_as_long_as_the_fault_lasts(does):
+    asked, fault = LASTING[does]
+    assert acts(asked.policy(), range(100, 1100, 20), **fault) == [does] * 50
+
+
+def test_replicas_that_are_found_to_differ_again_and_again_are_made_equal_again_and_again():
+    policy = guard(resync=True).policy()
+    done = [acts(policy, (step,), findings=(finding(last=step - 1),)) for step in range(100, 1100, 20)]
+    assert done == [["resync"]] * 50
+
+
+BACK = {"norm": 1e5, "norm_ratio": 5000.0, "restorable": (20,)}
+
+
+def test_there_are_so_many_roll_backs_in_a_stretch_of_steps_and_the_step_is_skipped_without():
+    policy, back = guard(rollback=True).policy(), "roll-back+skip"
+    assert acts(policy, (100, 400, 800), **BACK) == [back] * 3
+    assert policy.used_up == ""
+    assert acts(policy, (900,), **BACK) == ["skip"]
+    assert policy.used_up == (
+        "3 roll-backs in the last 1,000 steps did not help: the gradient's norm is 1e+05; usually it is at most 20; "
+        "there are no more of them before step 1,100"
+    )
+    said = policy.used_up
+    assert acts(policy, (1099, 1100, 1101), **BACK | {"norm_ratio": 4000.0}) == ["skip", back, "skip"]
+    assert policy.used_up != said
+    assert policy.used_up.endswith("before step 1,400")
+    assert acts(guard(rollback=True, budget=False).policy(), range(100, 120), **BACK) == [back] * 20
+
+
+def test_without_roll_backs_left_a_halt_that_was_asked_for_stops_the_job_and_nothing_else_does():
+    news = {"findings": (finding("UN401", first=60, last=10**6),), "restorable": (20,)}
+    back = ["roll-back+skip"] * 3
+    assert acts(guard(rollback=True, halt=True).policy(), range(5), **news) == [*back, "halt", None]
+    policy = guard(rollback=True).policy()
+    assert acts(policy, range(5), **news) == [*back, None, None]
+    assert "UN401: why" in policy.used_up
+
+
+def test_a_skip_for_want_of_a_checkpoint_is_no_roll_back():
+    policy = guard(rollback=True).policy()
+    assert acts(policy, range(9), **BACK | {"restorable": ()}) == ["skip"] * 9
+    assert policy.used_up == ""
+
+
 @pytest.mark.parametrize("budget", [0, 1, 3])
-def test_a_lasting_fault_stops_after_exactly_the_budget(budget):
-    policy = Policy([Row("a", always, "skip")], budget=budget)
+def test_where_it_is_asked_for_a_lasting_fault_stops_after_exactly_the_budget(budget):
+    policy = Policy([Row("a", always, "skip")], budget=budget, halts_unhelped=True)
     assert acts(policy, range(100, 110)) == ["skip"] * budget + ["halt"] + [None] * (9 - budget)
 
 
 def test_the_halt_says_that_the_budget_is_used_up_and_why_it_was_used():
-    policy = guard().policy()
+    policy = guard(halt=["UN602"]).policy()
     *_, last = [policy.decide(replace(CALM, step=step, loss_W=(1.0, 1.0, NAN, 1.0))) for step in range(4)]
     assert last.actions == ("halt",)
     assert last.reason == "3 actions in the last 1,000 steps did not help: rank 2's loss is not finite"
     assert last.ranks == (2,)
 
 
+def test_roll_backs_that_did_not_help_stop_the_job_where_that_is_asked_for():
+    news = {"findings": (finding("UN401", first=60, last=10**6),), "restorable": (20,)}
+    policy = guard(rollback=True, halt=["UN602"]).policy()
+    assert acts(policy, range(5), **news) == ["roll-back+skip"] * 3 + ["halt", None]
+    assert policy.used_up == ""
+
+
 def test_the_budget_is_for_a_stretch_of_steps():
-    policy = Policy([Row("a", always, "skip")], budget=3, per=1000)
+    policy = Policy([Row("a", always, "skip")], budget=3, per=1000, halts_unhelped=True)
     assert acts(policy, (0, 400, 800, 1000, 1400, 1500)) == ["skip"] * 5 + ["halt"]
 
 
+def test_what_turned_out_to_be_needed_counts_where_the_job_is_to_stop_and_not_for_roll_backs():
+    for asked, last in ((guard(rollback=True), "roll-back+skip"), (guard(rollback=True, halt=["UN602"]), "halt")):
+        policy = asked.policy()
+        for step in range(3):
+            policy.charge(step)
+        assert acts(policy, (50,), **BACK) == [last]
+
+
 def test_without_a_budget_there_is_no_end():
-    assert acts(guard(budget=False).policy(), range(50), norm=NAN) == ["skip"] * 50
+    assert acts(guard(budget=False, halt=["UN602"]).policy(), range(50), norm=NAN) == ["skip"] * 50
 
 
 def test_rows_that_are_not_counted_leave_the_budget_alone():
-    policy = Policy([Row("a", always, "clip", counted=False)], budget=1)
+    policy = Policy([Row("a", always, "clip", counted=False)], budget=1, halts_unhelped=True)
     assert acts(policy, range(100, 150)) == ["clip"] * 50
 
 
 def test_a_dry_run_decides_the_same_and_nothing_after_its_halt():
-    wet = Policy([Row("a", always, "skip")])
-    dry = Policy([Row("a", always, "skip")], dry_run=True)
+    wet = Policy([Row("a", always, "skip")], halts_unhelped=True)
+    dry = Policy([Row("a", always, "skip")], dry_run=True, halts_unhelped=True)
     for step in range(8):
         one, other = (policy.decide(replace(CALM, step=step)) for policy in (wet, dry))
         assert other == (None if one is None else replace(one, dry=True, time=other.time))
@@ -193,9 +262,45 @@ def test_an_extreme_norm_is_skipped(ratio, does):
     assert (decided(guard(), norm=50.0, norm_ratio=ratio) is not None) is does
 
 
-@pytest.mark.parametrize(("ratio", "does"), [(99.0, False), (101.0, True)])
-def test_a_norm_that_rises_with_the_losses_of_most_workers_is_judged_mildly(ratio, does):
-    assert (decided(guard(), norm_ratio=ratio, risen=True) is not None) is does
+@pytest.mark.parametrize(
+    ("asked", "ratio", "does"),
+    [
+        (guard(), 39.0, None),
+        (guard(), 41.0, "skip"),
+        (guard(norm_spike=True), 39.0, None),
+        (guard(norm_spike=10), 10.0, None),
+        (guard(norm_spike=10), 10.1, "skip"),
+        (guard(rollback=True), 399.0, "skip"),
+        (guard(rollback=True), 401.0, "roll-back+skip"),
+        (guard(rollback=100), 101.0, "roll-back+skip"),
+    ],
+)
+def test_a_norm_that_rises_with_the_losses_of_most_workers_is_judged_mildly_unless_a_number_was_asked_for(
+    asked, ratio, does
+):
+    assert acts(asked.policy(), (100,), norm_ratio=ratio, risen=True, restorable=(20,)) == [does]
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "does"), [(30.0, 150.0, "skip"), (30.0, 25.0, "skip"), (3.0, 25.0, None), (3.0, 150.0, "skip")]
+)
+def test_an_extreme_gradient_with_losses_that_rise_everywhere_is_skipped_at_once(loss, norm, does):
+    """As a batch gone wrong on all workers makes it; losses and norms that rise a little look like harder data."""
+    watch, asked = Watch(4), guard()
+    for step in range(40):
+        now = heard(watch, step, [1.0, 1.1, 0.9, 1.0], 2.0)
+        watch.learn(now, asked.spike(now))
+    bad = heard(watch, 40, [loss] * 4, norm)
+    assert bad.risen
+    decision = asked.policy().decide(bad)
+    assert (None if decision is None else "+".join(decision.actions)) == does
+    assert guard(loss_spike=False).policy().decide(heard(watch, 40, [loss] * 4, 25.0)) is None
+
+
+def test_the_losses_of_most_workers_are_those_of_more_than_half():
+    changes = {"norm_ratio": 20.0, "risen": True}
+    assert decided(guard(), loss_score_W=(99.0, 99.0, 9.0, 9.0), **changes) is None
+    assert decided(guard(), loss_score_W=(99.0, 99.0, 99.0, 9.0), **changes) is not None
 
 
 @pytest.mark.parametrize(
@@ -258,7 +363,7 @@ def test_replicas_that_differ_are_made_equal(code):
 
 
 def test_replicas_are_compared_every_so_many_steps_without_spending_the_budget():
-    policy = guard(resync=500, budget=0).policy()
+    policy = guard(resync=500, budget=0, halt=["UN602"]).policy()
     assert acts(policy, (1,), since_check=499) == [None]
     assert acts(policy, (2, 3, 4), since_check=500) == ["resync"] * 3
 
@@ -308,11 +413,11 @@ def test_losses_that_rise_on_all_workers_are_no_accident_of_one_batch():
         now = heard(watch, step, [1.0] * 4, 2.0)
         watch.learn(now, asked.spike(now))
     assert not heard(watch, 40, [1.0, 1.0, 9.0, 9.0], 2.0).risen
-    now = heard(watch, 40, [9.0] * 4, 60.0)
+    now = heard(watch, 40, [3.0] * 4, 60.0)
     assert now.risen
     assert asked.policy().decide(now) is None
     for step in range(41, 200):
-        now = heard(watch, step, [9.0] * 4, 60.0)
+        now = heard(watch, step, [3.0] * 4, 60.0)
         assert asked.policy().decide(now) is None
         watch.learn(now, asked.spike(now))
     assert not now.risen

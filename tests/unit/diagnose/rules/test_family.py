@@ -80,6 +80,22 @@ def test_every_file_of_a_rule_is_in_the_list():
     assert files == {rule.__module__.rpartition(".")[2] for rule in RULES}
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("UN104", "perplexity filter"),
+        ("UN301", "gradients in FP32"),
+        ("UN301", "resync=500"),
+        ("UN402", "muP"),
+        ("UN405", "raise the momentum"),
+        ("UN402", "gradients in FP32"),
+    ],
+)
+def test_what_the_manuals_advise_is_told_where_they_mean_it(code, advice):
+    (rule,) = [one for one in RULES if one.code == code]
+    assert advice in " ".join(text for texts in rule.remedies.values() for text in texts)
+
+
 @each
 def test_names_are_those_of_the_contract_and_of_the_file(rule):
     assert (rule.slug, rule.severity) == CONTRACT[rule.code]

@@ -38,7 +38,8 @@ def losses_apart(run):
 
 
 def norms_apart(run):
-    run.norm[CHANGE:] *= np.linspace(0.3, 1.7, run.workers)
+    factor_TW = np.tile(np.linspace(0.3, 1.7, run.workers), (STEPS - CHANGE, 1))
+    run.norm[CHANGE:] *= np.random.default_rng(0).permuted(factor_TW, axis=1)
 
 
 def losses_drift(run, fall=0.0):

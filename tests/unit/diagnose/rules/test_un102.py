@@ -1,5 +1,6 @@
 import pytest
 
+from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un102_overlapping_shards import OverlappingShards
 from unit.diagnose.rules.build import attempt, coverage, facts, judge, loader, step
 
@@ -65,6 +66,15 @@ def test_parts_chosen_independently():
     assert found.causes[0].slug == "parts-overlap"
 
 
+@pytest.mark.parametrize(("sampler", "checked"), [("DistributedSampler", True), ("SomebodysSampler", False)])
+def test_torchs_sampler_without_shuffling_is_known_to_be_right(sampler, checked):
+    rule, run_state = OverlappingShards(), RunState()
+    for record in (attempt(4), loader(same={"shuffle": "no", "sampler": sampler})):
+        run_state.see(record)
+        rule.see(record, run_state)
+    assert bool(rule.checks) is checked
+
+
 PLAIN = {"leave_out": ("sampler rank", "sampler replicas"), "same": {"sampler": "RandomSampler"}}
 CUSTOM = {"same": {"sampler": "WeightedShards"}}
 HEALTHY = {
@@ -121,3 +131,15 @@ def test_samples_repeated_on_purpose_are_no_overlap():
     repeated = coverage(drawn_W=(80,) * 4, distinct_W=(80.0,) * 4, distinct=110.0, dataset=320)
     assert judge(OverlappingShards, loader(), repeated) is not None
     assert judge(OverlappingShards, loader(same={"repeats": "3"}), repeated) is None
+
+
+def test_a_dataset_that_is_another_on_each_rank():
+    found = judge(OverlappingShards, loader(), drawn(*FULL, together=7_000.0))
+    assert [cause.slug for cause in found.causes] == ["dataset-differs-between-ranks"]
+    assert "manual_seed(0)" in found.remedies[0]
+
+
+def test_another_sampler_may_overlap_by_itself():
+    own = loader(same={"sampler": "OwnSampler"})
+    found = judge(OverlappingShards, own, drawn(*FULL, together=7_000.0))
+    assert [cause.slug for cause in found.causes] == ["parts-overlap"]

@@ -58,14 +58,15 @@ def test_smaller_batches_of_one_worker():
 def test_more_padding_on_one_worker():
     run = Run(extra={"padding_W": (0.1, 0.1, 0.4, 0.1), "length_W": (100.0, 100.0, 100.0, 100.0)})
     finding = find(UnevenShards, run)
-    assert (finding.ranks, finding.severity, causes(finding)) == ((2,), "info", ["unequal-lengths"])
+    assert (finding.ranks, finding.severity, causes(finding)) == ((2,), "warning", ["uneven-tokens"])
+    assert "(padding 0.4 against 0.1)" in finding.why
 
 
 def test_longer_samples_on_one_worker():
     run = Run(extra={"length_W": (100.0, 300.0, 100.0, 100.0)})
     finding = find(UnevenShards, run)
     assert finding.ranks == (1,)
-    assert finding.evidence == {"length_to_others": 3.0}
+    assert finding.evidence == {"tokens_to_others": 3.0}
 
 
 def test_a_short_spell_is_not_enough():

@@ -85,3 +85,13 @@ def test_a_model_of_some_ranks_may_share_the_data_of_the_whole_job():
     whole_job = loader(same={"sampler replicas": "8"})
     assert judge(SamplerMisconfigured, settings, whole_job) is None
     assert judge(SamplerMisconfigured, whole_job) is not None
+
+
+def test_where_nobody_knows_how_many_workers_there_are():
+    """The line that says so is damaged."""
+    assert judge(SamplerMisconfigured, loader(), world=0) is None
+
+
+def test_a_rank_that_one_alone_has_said_is_not_shared():
+    said = facts("loader", same={"sampler replicas": "2"}, sampler_rank=(None, "1"))
+    assert judge(SamplerMisconfigured, said, world=2) is None

@@ -1,7 +1,7 @@
 import pytest
 
 from unisono.diagnose.rules.un201_identical_randomness import IdenticalRandomness
-from unit.diagnose.rules.build import attempt, checks, judge, streams
+from unit.diagnose.rules.build import attempt, checks, facts, judge, streams
 
 ALL, PAIR = (0, 0, 0, 0), (0, 1, 2, 1)
 
@@ -62,3 +62,11 @@ def test_resolves():
 def test_a_model_without_randomness_was_not_checked():
     assert checks(IdenticalRandomness, streams(0), streams(1)) == 0
     assert checks(IdenticalRandomness, streams(0, "torch in forward")) == 1
+
+
+@pytest.mark.parametrize("stream", ["torch_in_forward", "torch_in_loading"])
+def test_a_trainer_that_seeds_alike_has_a_remedy_of_its_own(stream):
+    wrapped = facts("model", same={"wrapped by": "transformers"})
+    found = judge(IdenticalRandomness, wrapped, *(streams(n, **{stream: ALL}) for n in (0, 1)))
+    assert [cause.slug for cause in found.causes] == ["seeded-by-trainer"]
+    assert "on_train_begin" in found.remedies[0]

@@ -123,3 +123,30 @@ def test_averaged_by_other_means_is_averaged():
     """All-reduce by hand, or a forward pass without gradients that changed DDP's flag."""
     by_hand = [audit(number, syncs_W=(0, 0, 0, 0)) for number in range(5)]
     assert judge(GradientsNotSynchronised, *by_hand) is None
+
+
+@pytest.mark.parametrize("held", [{"same": {"replaced": "yes"}}, {"replaced": ("", "yes", "", "")}])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_parameters_that_were_replaced_after_wrapping(held, when):
+    told, seen = facts("model", **held), different()
+    found = judge(GradientsNotSynchronised, *([told, seen] if when == "before" else [seen, told]))
+    assert [cause.slug for cause in found.causes] == ["parameters-replaced"]
+    assert "before DistributedDataParallel(model)" in found.remedies[0]
+
+
+def test_optimizers_that_step_on_parameters_in_their_place():
+    told = facts("model", same={"replaced": "yes"})
+    found = judge(GradientsNotSynchronised, told, *(step(n, syncs_W=ZERO) for n in (1, 2)))
+    assert [cause.slug for cause in found.causes] == ["parameters-replaced"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_weights_that_wrapping_made_equal_are_no_local_sgd(when):
+    told = facts("model", same={"wrapped": "again"})
+    apart = audit(1, syncs_W=ZERO, used_W=NONE_AGREE, weights_W=NONE_AGREE)
+    equal = audit(2, audits=("reduced", "used", "weights", "state", "start"))
+    again = audit(3, syncs_W=ZERO, used_W=NONE_AGREE, weights_W=NONE_AGREE)
+    records = [apart, told, equal, again] if when == "before" else [apart, equal, told, again]
+    found = judge(GradientsNotSynchronised, *records)
+    assert (found.severity, found.state, found.causes[0].slug) == ("critical", "open", "wrapper-stripped")
+    assert "local SGD" not in found.why

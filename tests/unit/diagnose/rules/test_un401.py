@@ -3,7 +3,7 @@ import pytest
 
 from unisono.diagnose.engine import diagnose
 from unisono.diagnose.rules.shared.run_state import RunState
-from unisono.diagnose.rules.un401_gradient_explosion import GradientExplosion
+from unisono.diagnose.rules.un401_gradient_explosion import ASKED, GradientExplosion
 from unit.diagnose.rules.streams import Run, attempt, causes, find, judge
 
 
@@ -180,6 +180,33 @@ def test_an_explosion_after_a_jump_of_the_learning_rate():
     assert (finding.severity, causes(finding)[0]) == ("critical", "learning-rate")
 
 
+def test_a_second_stage_of_harder_data_at_a_lower_rate_is_no_explosion():
+    run = Run()
+    run.lr[400:] *= 0.1
+    run.norm[400:] *= 5
+    run.loss[400:] *= 4
+    assert find(GradientExplosion, run) is None
+    run.lr[400:] *= 100
+    assert find(GradientExplosion, run).severity == "critical", "as it looks when the rate was raised"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_losses_around_zero_do_not_grow_many_times(seed):
+    """As those of policy gradients: their median is next to nothing, and any other is a multiple of it."""
+    run = Run()
+    run.loss = 0.05 * np.random.default_rng(seed).standard_normal((1000, 4))
+    run.norm[400:420] *= 50
+    assert find(GradientExplosion, run).severity == "info"
+
+
+def test_a_loss_below_zero_that_is_back_where_it_began():
+    """As that of a density."""
+    run = exploding()
+    run.loss = np.linspace(2, -5, 1000)[:, None] + 0.1 * np.random.default_rng(0).standard_normal((1000, 4))
+    run.loss[402:] = 2
+    assert find(GradientExplosion, run).severity == "critical"
+
+
 def test_a_loss_that_rises_with_calm_gradients_is_no_explosion():
     run = Run()
     run.loss[400:] *= 5
@@ -238,3 +265,104 @@ def test_a_spike_in_a_wrecked_job_names_nobody():
     run.norm[700, 1] *= 1e6
     finding = find(GradientExplosion, run)
     assert (finding.severity, finding.ranks) == ("critical", ())
+
+
+def rate_jumps(loss=5.0):
+    run = Run()
+    run.lr[300:] *= 60
+    run.norm[300:] *= 6
+    run.loss[302:] *= loss * 1.07 / (0.5 + 4 / (1 + np.arange(302, 1000) / 50))[:, None]
+    return run
+
+
+def test_much_of_what_was_learnt_is_gone_after_a_jump_of_the_learning_rate():
+    """Six times the norm is not ten, and the loss is not quite back at its first values."""
+    run = rate_jumps(loss=3.0)
+    finding = find(GradientExplosion, run)
+    assert (finding.severity, finding.state, causes(finding)[0]) == ("warning", "open", "learning-rate")
+    assert "has risen to" in finding.why
+
+
+def test_a_warm_restart():
+    run = rate_jumps(loss=1.5)
+    assert find(GradientExplosion, run) is None
+
+
+def test_what_an_explosion_kills_is_told_as_the_explosion():
+    """The weights are dead afterwards: no gradient, nothing learnt any more."""
+    run = rate_jumps(loss=3.0)
+    run.norm[360:] = 0
+    found = {one.code: one for one in diagnose([attempt(run.workers), *run.records()]).findings()}
+    assert set(found) == {"UN401"}
+    assert "UN402" in found["UN401"].evidence["symptoms"]
+
+
+def test_norms_that_always_jump_tenfold_are_no_explosion():
+    run = Run()
+    run.mean_norm = np.where(np.arange(1000) % 7 == 0, 30.0, 1.0)
+    run.loss[::7] *= 3
+    assert find(GradientExplosion, run) is None
+
+
+def spiking(*steps, **fields):
+    run = Run(noise=0.02, extra=fields)
+    run.norm[list(steps)] *= 3
+    rule, run_state = GradientExplosion(), RunState()
+    for record in run.records():
+        run_state.see(record)
+        rule.see(record, run_state)
+    return rule
+
+
+def test_spikes_of_the_manuals_score_are_remarked_on_and_no_finding():
+    rule = spiking(500, 800)
+    assert rule.case is None
+    assert rule.remark == (
+        "GSS (gradient norm over its mean in the 100 readings before) above 2 at 2 of 900 readings: largest "
+        f"{rule._score.largest:.3g} at step {rule._score._largest_at}, last at step 800"
+    )
+
+
+def test_a_huge_norm_does_not_spoil_the_score_of_later_ones():
+    run = Run(noise=0.02)
+    run.norm[200] = 1e20
+    remark = diagnose([attempt(run.workers), *run.records()]).remarks()["UN401"]
+    assert "above 2 at 1 of 900 readings" in remark
+
+
+def test_without_a_spike_there_is_no_remark():
+    assert spiking().remark == ""
+
+
+def test_spikes_are_counted_where_an_explosion_is_told():
+    assert find(GradientExplosion, exploding()).evidence["gss_above_2"] > 10
+
+
+def test_a_remark_leaves_a_healthy_run_healthy():
+    run = Run(noise=0.02)
+    run.norm[500] *= 3
+    diagnosis = diagnose([attempt(run.workers), *run.records()])
+    assert "above 2 at 1 of" in diagnosis.remarks()["UN401"]
+    assert diagnosis.checks()["UN401"] == "passed"
+    assert "UN401" not in {one.code for one in diagnosis.findings()}
+
+
+def test_losses_that_scatter_hardly_ask_for_closer_listening():
+    run = Run(steps=4000)
+    run.loss[:] = np.exp(0.5 * np.random.default_rng(0).standard_normal(4000))[:, None]
+    rule, run_state, asked = GradientExplosion(), RunState(), 0
+    for record in run.records():
+        run_state.see(record)
+        rule.on_step(record, run_state)
+        asked += rule.suspicious
+    assert asked <= ASKED
+
+
+def test_a_loss_that_scatters_is_followed_by_its_norm_after_a_jump_of_the_learning_rate():
+    """Never three losses in a row above all of the last 50: only the norm says where it began."""
+    run = Run(noise=0.02)
+    run.loss[100:300:9] *= 6
+    run.lr[300:] *= 60
+    run.norm[300:] *= 5
+    run.loss[300:] *= np.where(np.arange(700) % 3, 2.5, 3.5)[:, None]
+    assert find(GradientExplosion, run).severity == "warning"

@@ -1,5 +1,5 @@
 from unisono.diagnose.rules.un404_non_finite import NonFinite
-from unit.diagnose.rules.build import judge, step
+from unit.diagnose.rules.build import decision, judge, step
 
 WELL, ILL = (True,) * 4, (False,) * 4
 FIRST = (True, False, True, True)
@@ -88,3 +88,27 @@ def test_in_large_worlds_the_number_of_kept_workers_decides():
     finite_W = (*(True,) * 99, False)
     assert judge(NonFinite, step(1, finite_W=finite_W, kept_workers=99), world=100).severity == "warning"
     assert judge(NonFinite, step(1, finite_W=finite_W, kept_workers=100), world=100).severity == "critical"
+
+
+def kept_away(count):
+    """Decisions are written down at once, steps later."""
+    skips = [decision("skip", 1, at=at) for at in range(1, 1 + count)]
+    return *skips, *(step(at, finite_W=FIRST, skipped=True) for at in range(1, 1 + count))
+
+
+def test_every_step_that_the_guard_skipped_is_told_of():
+    found = judge(NonFinite, *kept_away(7))
+    assert (found.severity, found.first_step, found.last_step, found.ranks) == ("warning", 1, 7, (1,))
+    assert found.evidence["left_out_steps"] == 7
+
+
+def test_training_that_stands_still_is_critical_although_nothing_was_spread():
+    found = judge(NonFinite, *kept_away(20))
+    assert found.severity == "critical"
+    assert found.why.endswith("training has stood still for 20 steps")
+    apart = [one for n in range(0, 60, 2) for one in (*kept_away_at(n), step(n + 1, finite_W=WELL))]
+    assert judge(NonFinite, *apart).severity == "warning"
+
+
+def kept_away_at(at):
+    return decision("skip", 1, at=at), step(at, finite_W=FIRST, skipped=True)

@@ -4,7 +4,7 @@ import pytest
 from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un406_consistency_drop import ConsistencyDrop
 from unisono.records import StepRecord
-from unit.diagnose.rules.streams import Run, causes, find
+from unit.diagnose.rules.streams import Run, attempt, causes, find
 
 
 def dropping(step, low=0.02):
@@ -36,8 +36,71 @@ def test_the_early_fall_is_learning():
     assert find(ConsistencyDrop, run) is None
 
 
+@pytest.mark.parametrize("step", [60, 120, 300])
+def test_soon_after_the_first_50_readings(step):
+    assert step < find(ConsistencyDrop, dropping(step)).first_step <= step + 10
+
+
 def test_never_in_the_first_readings():
-    assert find(ConsistencyDrop, dropping(120)) is None
+    assert find(ConsistencyDrop, dropping(30)) is None
+
+
+def test_a_late_start_of_learning():
+    """After a warm-up the cosine falls within twenty readings."""
+    run = Run(steps=400)
+    run.share = 0.05 + 0.65 / (1 + np.exp((np.arange(400) - 75) / 5))
+    assert find(ConsistencyDrop, run) is None
+
+
+def rarely(run, every=15):
+    """After the first 100 steps gradients are heard now and then."""
+    run.heard[100:] = np.arange(100, run.steps) % every == 0
+    return run
+
+
+def test_a_fall_between_rare_readings_while_the_loss_falls():
+    run = Run(steps=1000)
+    run.share = 0.02 + 0.7 / (1 + np.exp((np.arange(1000) - 300) / 5))
+    run.loss *= np.exp(-np.maximum(0, np.arange(1000) - 250) / 200)[:, None]
+    assert find(ConsistencyDrop, rarely(run)) is None
+
+
+def test_a_drop_between_rare_readings():
+    run = dropping(500)
+    run.loss[:] = 2.0 + 0.01 * run.wobble[:, None]
+    assert 500 < find(ConsistencyDrop, rarely(run)).first_step <= 640
+
+
+def in_bursts(run):
+    """64 readings in 640 steps, and one every 125 between."""
+    step = np.arange(run.steps)
+    run.heard = (step < 100) | (step % 125 == 0) | (step % 640 < 64)
+    return run
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slow_decline_that_is_heard_in_bursts(seed):
+    run = Run(steps=3000, seed=seed)
+    run.share = np.linspace(0.53, -0.1, 3000)
+    assert find(ConsistencyDrop, in_bursts(run)) is None
+
+
+def test_a_sudden_drop_between_two_bursts():
+    run = Run(steps=3000)
+    run.share[:] = 0.3
+    run.share[1500:] = -0.05
+    assert 1500 < find(ConsistencyDrop, in_bursts(run)).first_step <= 2000
+
+
+def test_a_suspicion_asks_for_more_readings():
+    rule, run_state = ConsistencyDrop(), RunState()
+    suspicious = []
+    for record in (attempt(4), *dropping(80).records()):
+        run_state.see(record)
+        rule.see(record, run_state)
+        suspicious.append(rule.suspicious)
+    assert not any(suspicious[:81])
+    assert suspicious[83]
 
 
 def test_a_slow_fall():

@@ -23,6 +23,18 @@ def test_a_warning_where_the_weights_differ():
     assert causes(finding)[0] == "replicas-differ"
 
 
+def test_a_loss_that_rises_speaks_of_the_data():
+    run = declining()
+    run.loss *= np.exp(np.arange(3000) / 5000)[:, None]
+    assert causes(find(ConsistencyDecline, run))[0] == "data-drift"
+
+
+def test_few_readings_are_enough():
+    run = declining()
+    run.heard[100:] = np.arange(100, 3000) % 12 == 0
+    assert find(ConsistencyDecline, run) is not None
+
+
 def test_agreement_falls_as_the_loss_does():
     run = declining()
     run.loss *= np.exp(-np.arange(3000) / 5000)[:, None]

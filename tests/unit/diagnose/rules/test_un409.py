@@ -25,7 +25,7 @@ def test_weights_that_differ_come_first():
 
 def test_a_rise_with_a_falling_loss_is_another_finding():
     run = rising()
-    run.loss -= 1e-4 * np.arange(3000)[:, None]
+    run.loss *= np.exp(-5e-4 * np.arange(3000))[:, None]
     assert find(DispersionRise, run) is None
 
 
@@ -39,4 +39,11 @@ def test_the_early_rise():
     run = Run(steps=3000)
     size = 0.3 + 0.7 * np.minimum(np.arange(3000) / 1250, 1)
     run.loss = 2.0 + 0.2 * size[:, None] * np.random.default_rng(0).standard_normal((3000, 4))
+    assert find(DispersionRise, run) is None
+
+
+def test_a_rise_that_a_harder_loss_explains():
+    run = Run(steps=3000)
+    size = np.where(np.arange(3000) < 1500, 1.0, 1.25)[:, None]
+    run.loss = size * (2.0 + 0.1 * size * np.random.default_rng(0).standard_normal((3000, 4)))
     assert find(DispersionRise, run) is None

@@ -1,8 +1,10 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from unisono.diagnose.engine import Diagnosis
 from unisono.diagnose.rules.shared import gradient_outliers as _gradients
 from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un501_outlier_worker import OutlierWorker
@@ -46,6 +48,21 @@ def test_a_direction_of_its_own():
     finding = find(OutlierWorker, run)
     assert (finding.ranks, finding.severity) == ((1,), "critical")
     assert "direction" in finding.why
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_norms_that_vanish_everywhere_and_scatter_otherwise_are_nobodys_fault(workers):
+    run = Run(workers=workers)
+    scatter = np.random.default_rng(3).normal(size=run.norm[300:].shape)
+    run.norm[300:] *= 1e-5 * np.exp(2 * scatter)
+    assert find(OutlierWorker, run) is None
+
+
+def test_a_worker_that_stays_apart_is_found_also_after_all_norms_have_changed():
+    run = Run()
+    run.norm[300:] *= 1e-5
+    run.norm[300:, 2] *= 3
+    assert find(OutlierWorker, run).ranks == (2,)
 
 
 def test_a_higher_cosine_is_no_fault():
@@ -214,3 +231,136 @@ def test_gaps_to_the_others_are_worked_out_once_for_all_workers(monkeypatch, val
     for worker, value in enumerate(value_W):
         assert _gradients._gap(row, worker) == value - median_of_others(value_W, worker)
     assert asked == [value_W]
+
+
+def repeating(run, batches):
+    """The same run, but after the first `batches` steps everything comes again, save for what a test spoils."""
+    for values in (run.loss, run.norm, run.cos):
+        values[:] = values[np.arange(run.steps) % batches]
+    return run
+
+
+def again(run, batches):
+    """Its records, with the first step of each batch."""
+    for record in run.records():
+        old = record.step >= batches
+        yield replace(record, fresh=not old, repeats=record.step % batches if old else None)
+
+
+def judged(run, batches):
+    rule, run_state = OutlierWorker(), RunState()
+    for record in [attempt(run.workers), *again(run, batches)]:
+        run_state.see(record)
+        rule.see(record, run_state)
+    return rule.finding(run_state), rule
+
+
+@pytest.mark.parametrize("batches", [6, 12, 40])
+@pytest.mark.parametrize("spoiled", ["norm", "cosine"])
+def test_batches_that_come_again_have_one_say_each(batches, spoiled):
+    run = repeating(Run(steps=400, noise=0.05), batches)
+    if spoiled == "norm":
+        run.norm[batches:, 2] *= 2
+    else:
+        run.cos[batches:, 2] -= 0.5
+    finding, _ = judged(run, batches)
+    assert (finding.ranks, finding.severity, finding.state) == ((2,), "warning", "open")
+    assert f"{batches} batches that come again" in finding.why
+
+
+@pytest.mark.parametrize("batches", [6, 12, 24])
+@pytest.mark.parametrize("tails", [None, 3])
+def test_batches_that_come_again_are_no_fault(batches, tails):
+    for seed in range(40):
+        finding, rule = judged(repeating(Run(steps=200, seed=seed, noise=0.3, tails=tails), batches), batches)
+        assert finding is None
+        assert rule.checks
+
+
+def test_a_worker_that_repeats_other_data_is_not_accused():
+    run = repeating(Run(steps=400, noise=0.05), 12)
+    run.norm[:, 2] *= 2
+    run.loss[:, 2] *= 1.5
+    assert judged(run, 12)[0] is None
+
+
+def scaled(run, factor, since=0, worker=2):
+    run.norm[since:, worker] *= factor
+    run.loss[since:, worker] *= factor
+    return run
+
+
+def with_groups(run):
+    shares = np.array([0.8, 0.6])
+    for record in run.records():
+        norm_GW = tuple(tuple(share * norm for norm in record.norm_W) for share in shares)
+        yield replace(record, norm_GW=norm_GW)
+
+
+def diagnosed(records, workers=4):
+    diagnosis = Diagnosis()
+    for record in [attempt(workers, groups=("0", "1")), *records]:
+        diagnosis.see(record)
+    return diagnosis
+
+
+@pytest.mark.parametrize(("factor", "since"), [(2, 0), (4, 0), (0.5, 0), (2, 300), (1.5, 0)])
+def test_a_loss_of_another_scale(factor, since):
+    diagnosis = diagnosed(with_groups(scaled(Run(steps=700), factor, since)))
+    finding, *others = [one for one in diagnosis.findings() if one.at_least("warning")]
+    assert "UN105" not in {one.code for one in others}
+    assert (finding.code, finding.ranks, causes(finding)) == ("UN501", (2,), ["scaled"])
+    assert finding.evidence["factor"] == pytest.approx(factor, rel=0.05)
+    assert "accumulation steps" in finding.remedies[0]
+
+
+def test_harder_data_are_no_scale():
+    run = Run(steps=700)
+    run.loss[:, 2] *= 1.5
+    run.norm[:, 2] *= 1.3
+    (finding,) = [one for one in diagnosed(with_groups(run)).findings() if one.at_least("warning")]
+    assert (finding.code, causes(finding)[0]) == ("UN105", "different-data")
+
+
+def test_layers_that_differ_are_no_scale():
+    run = scaled(Run(steps=700), 2)
+    records = []
+    for record in run.records():
+        bent = [1.0, 1.0, 1.4, 1.0]
+        rows = (record.norm_W, tuple(norm * by for norm, by in zip(record.norm_W, bent, strict=True)))
+        records.append(replace(record, norm_GW=rows))
+    assert "scaled" not in {cause.slug for finding in diagnosed(records).findings() for cause in finding.causes}
+
+
+MAKEUPS = {
+    "tokens": {"length_W": (100.0,) * 4, "padding_W": (0.25, 0.25, 0.75, 0.25)},
+    "scale": {"input_scale_W": (1.0, 1.0, 2.0, 1.0), "input_mean_W": (0.1,) * 4},
+    "mean": {"input_scale_W": (1.0,) * 4, "input_mean_W": (0.1, 0.1, 0.6, 0.1)},
+}
+
+
+def made_of(run, makeup):
+    """Records of batches that vary a little."""
+    random = np.random.default_rng(0)
+    for record in run.records():
+        varied = {
+            name: tuple((np.array(value_W) * np.exp(0.02 * random.standard_normal(4))).tolist())
+            for name, value_W in makeup.items()
+        }
+        yield replace(record, **varied)
+
+
+@pytest.mark.parametrize("name", MAKEUPS)
+def test_batches_of_another_kind_are_no_fault_of_the_device(name):
+    run = Run(steps=600)
+    run.norm[:, 2] *= 1.8
+    (finding,) = [one for one in diagnosed(made_of(run, MAKEUPS[name])).findings() if one.at_least("warning")]
+    assert (finding.code, finding.ranks) == ("UN105", (2,))
+    assert causes(finding)[0] == ("uneven-tokens" if name == "tokens" else "preprocessed-differently")
+
+
+@pytest.mark.parametrize("name", MAKEUPS)
+def test_what_batches_do_not_explain_is_still_told(name):
+    run = Run(steps=600)
+    run.norm[:, 1] *= 1.8
+    assert "UN501" in {one.code for one in diagnosed(made_of(run, MAKEUPS[name])).findings() if one.ranks == (1,)}

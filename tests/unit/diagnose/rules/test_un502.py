@@ -1,6 +1,9 @@
 from dataclasses import replace
 
+import pytest
+
 from unisono.diagnose.rules.un502_missing_worker import MissingWorker
+from unisono.records import DepartureRecord
 from unit.diagnose.rules.build import attempt, judge, note, step
 
 
@@ -42,3 +45,53 @@ def test_a_note_that_names_nobody_is_told_all_the_same():
     found = judge(MissingWorker, step(0), note("missing"))
     assert found.why == "nothing has been heard of some rank since step 5"
     assert found.ranks == ()
+
+
+def went(rank, how, detail="", told_by=None, at=9):
+    return DepartureRecord(1, at, 50.0, rank, how, detail, rank if told_by is None else told_by)
+
+
+LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:410"
+
+
+def test_a_worker_that_goes_is_named_with_step_host_and_how():
+    found = judge(MissingWorker, step(9), went(3, "exception", "ValueError: as planned"), went(0, "exception", LOST))
+    assert (found.severity, found.ranks, found.where, found.first_step) == ("critical", (3,), ("host3 cuda:3",), 9)
+    assert found.why == "rank 3 (on host3) was ended by an exception after step 9: ValueError: as planned"
+    assert found.evidence == {"went_after_step": 9, "how": "exception", "detail": "ValueError: as planned"}
+    assert [cause.slug for cause in found.causes] == ["raised"]
+
+
+def test_a_consequence_that_was_heard_of_first_is_not_named_any_more():
+    found = judge(MissingWorker, step(9), went(0, "exception", LOST), went(2, "lost", "gone", told_by=0))
+    assert found.ranks == (2,)
+
+
+def test_nobody_is_named_where_nobody_knows():
+    found = judge(MissingWorker, step(9), went(0, "exception", LOST))
+    assert (found.ranks, found.state) == ((), "open")
+    assert "who went first is not known" in found.why
+
+
+def test_a_job_that_is_stopped_has_lost_nobody():
+    assert judge(MissingWorker, step(9), *(went(rank, "signal", "SIGTERM") for rank in range(4))) is None
+
+
+def test_silence_is_rather_a_worker_that_hangs():
+    found = judge(MissingWorker, step(9), went(1, "silence", "no sign of life for 5 s", told_by=0))
+    assert (found.ranks, found.causes[0].slug) == ((1,), "worker-hangs")
+    gone, back = went(1, "silence", told_by=0), replace(note("returned", 1), time=60.0)
+    assert judge(MissingWorker, note("missing", 1), gone, back, step(10)).severity == "info"
+
+
+def test_after_a_departure_steps_that_were_still_on_their_way_excuse_nothing():
+    assert judge(MissingWorker, went(1, "lost", told_by=0), step(9), step(10)).state == "open"
+    assert judge(MissingWorker, went(1, "lost", told_by=0), attempt(number=2), step(11)).state == "resolved"
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"), [("exception", "raised"), ("exit", "exited"), ("signal", "sent-away"), ("lost", "process-died")]
+)
+def test_the_cause_is_what_its_last_word_says(how, cause):
+    found = judge(MissingWorker, step(9), went(3, how))
+    assert [one.slug for one in found.causes] == [cause]

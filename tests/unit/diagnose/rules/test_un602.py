@@ -31,5 +31,27 @@ def test_a_dry_run_has_not_acted():
     assert found.evidence["acts"] == 0
 
 
+def test_acts_again_and_again_say_that_the_fault_lasts_and_how_to_have_the_job_stopped():
+    acts = [decision("skip", at=at) for at in (5, 300, 700)]
+    assert judge(GuardActed, *acts).causes == ()
+    found = judge(GuardActed, *acts, decision("skip", at=1004))
+    assert (found.severity, [cause.slug for cause in found.causes]) == ("info", ["fault-lasts"])
+    assert "4 steps skipped (steps 5, 300, 700 and 1,004)" in found.why
+    assert found.why.endswith("4 times and more within 1,000 steps")
+    assert 'halt=["UN602"]' in found.remedies[-1]
+
+
+def test_acts_far_from_each_other_and_clipping_are_no_lasting_fault():
+    assert judge(GuardActed, *(decision("skip", at=400 * each) for each in range(9))).causes == ()
+    assert judge(GuardActed, *(decision("clip", at=each) for each in range(9))).causes == ()
+
+
+def test_roll_backs_that_are_used_up_are_told():
+    acts = [decision("roll-back, skip", at=at, to_step=2) for at in (5, 6, 7)]
+    found = judge(GuardActed, *acts, note("roll-backs-used-up", at=8, text="3 roll-backs did not help"))
+    assert found.why.endswith("it rolls back no more: 3 roll-backs did not help")
+    assert [cause.slug for cause in found.causes] == ["fault-lasts"]
+
+
 def test_quiet():
     assert judge(GuardActed, step(1), note("missing", 2), note("acted", 1)) is None

@@ -251,3 +251,42 @@ def test_a_loader_that_is_gone_before_backward_is_no_error(watch):
 def test_a_plain_list_of_batches_is_a_loader_too(watch):
     loader = DataLoader(DATASET, batch_sampler=[[1, 2], [3]])
     assert [watch.train(batch)[0].loader for batch in loader] == [0, 0]
+
+
+class Sampler(torch.utils.data.SequentialSampler):
+    epoch = 0
+
+
+@pytest.mark.parametrize("looked_at", [1, 3])
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_a_look_at_some_batches_is_no_pass(watch, looked_at, evaluates):
+    sampler = Sampler(DATASET)
+    loader, others = DataLoader(DATASET, batch_size=5, sampler=sampler), DataLoader(DATASET, batch_size=10)
+    passes = []
+    for sampler_epoch in range(3):
+        peeked = iter(loader)
+        for _ in range(looked_at):
+            next(peeked)
+        if evaluates:
+            watch.evaluate(others)
+        sampler.epoch = sampler_epoch
+        pulls = [pull for batch in loader for pull in watch.train(batch)]
+        assert [pull.indices[0] for pull in pulls] == [0, 5, 10, 15]
+        passes += [pull.facts["sampler epoch"] for pull in pulls if pull.first]
+    assert passes == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_what_the_model_got_is_kept_beside_what_was_loaded(watch, loaded):
+    batch = next(iter(DataLoader(DATASET, batch_size=10))) if loaded else [torch.zeros(10, 1), torch.zeros(10)]
+    (pull,) = watch.train((torch.arange(10), 2 * batch[0] + 1))
+    assert pull.fed.tolist() == (2 * batch[0] + 1).flatten().tolist()
+
+
+def test_whole_numbers_masks_and_a_few_numbers_are_no_inputs(watch):
+    watch.watch.forward_begins(
+        ((), {"input_ids": torch.arange(20), "mask": torch.ones(20), "scale": torch.ones(2)}), True
+    )
+    watch.watch.backward_ended()
+    (pull,) = watch.watch.take()[0]
+    assert pull.fed is None

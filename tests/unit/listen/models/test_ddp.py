@@ -39,6 +39,8 @@ def test_facts_are_texts(ddp):
         "broadcast buffers": "yes",
         "buffers": "3",
         "comm hook": "none",
+        "wrapped by": "script",
+        "equal weights": "promised",
     }
 
 
@@ -128,3 +130,53 @@ def test_after_a_join_nothing_is_promised_any_more(ddp):
     ddp._join_config = ddp._join_config._replace(enable=False)
     assert wrapper.joins()
     assert not wrapper.promises_equality()
+
+
+@pytest.fixture
+def overwriting():
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_overwrite_module_params_on_conversion(False)
+
+
+def unchanged(ddp):
+    ddp.to("cpu").float().requires_grad_(True)
+
+
+def cast_there_and_back(ddp):
+    ddp.double().float()
+
+
+def assign(ddp):
+    ddp.module[0].weight = nn.Parameter(torch.randn(4, 3))
+
+
+@pytest.mark.parametrize(("change", "replaced"), [(unchanged, False), (cast_there_and_back, True), (assign, True)])
+def test_parameters_are_replaced(ddp, change, replaced):
+    wrapper = DDPWrapper(ddp)
+    ddp(torch.randn(2, 3)).sum().backward()
+    assert wrapper.replaced() is False
+    change(ddp)
+    ddp(torch.randn(2, 3)).sum().backward()
+    assert wrapper.replaced() is replaced
+    assert ("replaced" in wrapper.facts()) is replaced
+
+
+def test_parameters_that_take_the_place_of_others_are_known(ddp, overwriting):
+    wrapper, before = DDPWrapper(ddp), list(ddp.parameters())
+    cast_there_and_back(ddp)
+    assert wrapper.replaced() is True
+    assert wrapper.holds(list(ddp.parameters())) is True
+    assert wrapper.holds(before) is False
+
+
+def test_replaced_before_anybody_listened(ddp):
+    cast_there_and_back(ddp)
+    assert DDPWrapper(ddp).replaced() is True
+
+
+def test_a_trainer_that_wraps_is_named(ddp):
+    namespace = {"__name__": "transformers.trainer", "wrap": DDPWrapper}
+    exec("def prepare(model):\n    return wrap(model)\n", namespace)
+    assert namespace["prepare"](ddp).facts()["wrapped by"] == "transformers"
+    assert DDPWrapper(ddp).facts()["wrapped by"] == "script"

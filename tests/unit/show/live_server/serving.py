@@ -118,7 +118,7 @@ def step(number, attempt=1):
 
 
 def end(number, attempt=1):
-    return EndRecord(attempt, number, 1.5, number + 1, 0, 0)
+    return EndRecord(attempt, number, 1.5, number + 1, 0, 0, ended="finished")
 
 
 def lines(*records):

@@ -96,9 +96,9 @@ def test_what_the_list_says_of_a_run(tmp_path):
     with serving(tmp_path) as served:
         cells = Outline(served.ask("/").text).cells
     (name, script, started, last_step, state), old = cells[:5], cells[5:]
-    assert (name, script, last_step, state) == ("new", "eval", "", "writing")
+    assert (name, script, last_step, state) == ("new", "eval", "", "running")
     assert started.startswith("2001-09-0")
-    assert (old[0], old[1], old[3], old[4]) == ("old", "train", "1,199", "ended")
+    assert (old[0], old[1], old[3], old[4]) == ("old", "train", "1,199", "finished")
 
 
 def test_an_empty_folder_is_waited_for(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unisono.records import RunRecord
+from unisono.records import DepartureRecord, RunRecord
 from unisono.show.live_server import live_runs as following
 from unisono.show.live_server.live_runs import Follower, Followers
 from unisono.show.live_server.tail import Bite, Standing
@@ -33,7 +33,7 @@ if writer.needs_header:
 writer.write(AttemptRecord(attempt, time.time(), 8, number, ()))
 while True:
     size = number % 41
-    if writer.write(StepRecord(attempt, number, time.time(), cos_WW=((0.123456789,) * size,) * size)):
+    if writer.write(StepRecord(attempt, number, time.time(), cos_GW=((0.123456789,) * 8,) * (5 * size))):
         os.write(1, b"%d\\n" % number)
     number += 1
     time.sleep(0.002)
@@ -230,9 +230,9 @@ def test_a_run_that_nobody_looks_at_is_not_read(tmp_path, monkeypatch):
     [
         (b"", "nothing written yet"),
         (lines(RunRecord(1, "r", 1.5, "", ""))[:-9], "nothing written yet"),
-        (lines(RunRecord(1, "r", 1.5, "", ""), start()), "writing"),
-        (lines(start(), step(0), end(0)), "ended"),
-        (lines(start(), step(0), end(0), start(2)), "writing"),
+        (lines(RunRecord(1, "r", 1.5, "", ""), start()), "running"),
+        (lines(start(), step(0), end(0)), "finished"),
+        (lines(start(), step(0), end(0), start(2)), "running"),
         (lines(RunRecord(3, "r", 1.5, "", "")), "written by a newer unisono (format 3): pip install -U unisono"),
     ],
 )
@@ -240,4 +240,31 @@ def test_the_browser_is_told_how_the_run_is_doing(tmp_path, content, text):
     (tmp_path / "run.jsonl").write_bytes(content)
     follower = Follower(tmp_path / "run.jsonl", Counting, print)
     assert json.loads(follower.shown("", "").body)["following"]["text"] == text
+    follower.stop()
+
+
+def test_what_a_rank_left_about_the_silent_writer_is_shown(tmp_path, monkeypatch):
+    class Seeing(Counting):
+        def __init__(self):
+            super().__init__()
+            self.departed = []
+
+        def see(self, record):
+            super().see(record)
+            self.departed += [record.rank] if record.kind == "departure" else []
+
+        def state(self, have):
+            return {**super().state(have), "departed": self.departed}
+
+    def gone(attempt, rank):
+        return DepartureRecord(attempt, 2, 1.5, rank, "lost", told_by=1)
+
+    file = write_run(tmp_path)
+    (tmp_path / "rank-1.jsonl").write_bytes(lines(gone(1, 0), gone(7, 3)))
+    follower = Follower(file, Seeing, print)
+    assert json.loads(follower.shown("", "").body)["departed"] == []
+    monkeypatch.setattr(following, "QUIET", 0.0)
+    assert until(lambda: json.loads(follower.shown("", "").body)["departed"]) == [0]
+    time.sleep(2 * following.PAUSE)
+    assert json.loads(follower.shown("", "").body)["departed"] == [0]
     follower.stop()

@@ -127,16 +127,16 @@ def header(tmp_path, content):
 
 WIDE = StepRecord(1, 8, 1.5, cos_WW=((0.123456789,) * 250,) * 250)
 ENDS = {
-    "nothing": (b"", (None, False)),
-    "steps": (lines(start(), step(0), step(1)), (1, False)),
-    "end": (lines(start(), step(0), step(1), end(1)), (1, True)),
-    "end without a step": (lines(start(), end(-1)), (None, True)),
-    "a new attempt": (lines(start(), step(7), end(7), start(2)), (7, False)),
-    "torn": (lines(start(), step(7)) + lines(step(8))[:-1], (7, False)),
-    "noise": (b"\xff\n{}\n" * 10_000, (None, False)),
-    "many short ones": (lines(start(), *map(step, range(5_000))), (4_999, False)),
-    "a long one": (lines(start(), WIDE), (8, False)),
-    "a long one and its beginning": (lines(start(), WIDE) + lines(WIDE)[:-9], (8, False)),
+    "nothing": (b"", (None, "")),
+    "steps": (lines(start(), step(0), step(1)), (1, "")),
+    "end": (lines(start(), step(0), step(1), end(1)), (1, "finished")),
+    "end without a step": (lines(start(), end(-1)), (None, "finished")),
+    "a new attempt": (lines(start(), step(7), end(7), start(2)), (7, "")),
+    "torn": (lines(start(), step(7)) + lines(step(8))[:-1], (7, "")),
+    "noise": (b"\xff\n{}\n" * 10_000, (None, "")),
+    "many short ones": (lines(start(), *map(step, range(5_000))), (4_999, "")),
+    "a long one": (lines(start(), WIDE), (8, "")),
+    "a long one and its beginning": (lines(start(), WIDE) + lines(WIDE)[:-9], (8, "")),
 }
 
 
@@ -154,12 +154,20 @@ def test_a_cover_is_read_again_when_the_file_has_changed(tmp_path):
     assert run_headers.of(file).step == 3
 
 
-AGES = {0: "writing", -100: "writing", 59: "writing", 61: "nothing new for 1 minute", 7_300: "nothing new for 2 hours"}
+AGES = {
+    0: "running",
+    -100: "running",
+    29: "running",
+    59: "nothing new for 30 seconds",
+    61: "nothing new for 1 minute",
+    7_300: "nothing new for 2 hours",
+}
 AGES |= {90_000: "nothing new for 1 day", 172_800: "nothing new for 2 days", 3_599: "nothing new for 59 minutes"}
 
 
 @pytest.mark.parametrize(("age", "expected"), AGES.items())
 def test_how_a_run_is_doing(age, expected):
     now = time.time()
-    assert condition(False, now - age, now)[1] == expected
-    assert condition(True, now - age, now) == ("ended", "ended")
+    assert condition("", now - age, now)[1] == expected
+    for ended, words in {"finished": "finished", "crashed": "crashed", "killed": "killed", "unknown": "ended"}.items():
+        assert condition(ended, now - age, now) == ("ended", words)

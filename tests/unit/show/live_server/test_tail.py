@@ -209,7 +209,11 @@ def test_a_long_file_is_read_in_bites(file):
 def test_in_whatever_pieces_a_file_grows_the_records_are_those_of_the_reader(file, monkeypatch):
     monkeypatch.setattr(tail_module, "BITE", 200)
     chance = random.Random(3)
-    records = [HEADER, start(), *(StepRecord(1, n, 1.5, loss_W=(0.1,) * chance.randrange(80)) for n in range(300))]
+    records = [
+        HEADER,
+        start(),
+        *(StepRecord(1, n, 1.5, audits=("weights",) * chance.randrange(80)) for n in range(300)),
+    ]
     content = lines(*records)
     tail, seen, place = Tail(file), [], 0
     while place < len(content):

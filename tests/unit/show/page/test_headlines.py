@@ -1,6 +1,7 @@
 """The numbers for people who do not read charts."""
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,8 @@ import invented_runs as invented
 
 pytest.importorskip("bokeh")
 
+from unisono.diagnose.heard import LIVE_SECONDS
+from unisono.records import HeartbeatRecord
 from unisono.show.page.findings_section import headlines, verdict
 from unisono.show.page.page_model import PageModel
 
@@ -48,7 +51,7 @@ def test_workers_that_repeat_others_do_not_count():
 def test_one_equal_batch_in_a_healthy_run_changes_nothing():
     steps = list(invented.steps(4, 300))
     steps[150] = replace(steps[150], **SAME)
-    found, page_model = cards(*steps)
+    found, page_model = cards(*steps, invented.end(299))
     assert "healthy" in verdict(page_model)
     assert "repeated" not in found["Effective workers"][1]
 
@@ -68,4 +71,14 @@ def test_a_worker_whose_gradients_are_no_numbers_does_not_help():
 
 
 def test_when_nothing_could_be_checked_the_verdict_is_not_green():
-    assert 'class="verdict unknown"' in verdict(cards()[1])
+    assert 'class="verdict broken"' in verdict(cards()[1])
+
+
+def test_a_job_is_running_until_nothing_has_come_for_half_a_minute(monkeypatch):
+    _, page_model = cards(*invented.steps(4, 40), HeartbeatRecord(1, 39, time.time()))
+    assert (page_model.checkup().heard.ended, "so far" in verdict(page_model)) == ("running", False)
+    later = time.time() + LIVE_SECONDS
+    monkeypatch.setattr(time, "time", lambda: later)
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert page_model.checkup().verdict == "broken"
+    assert "Broken: the job was killed, or ended without a word, after step 39" in verdict(page_model)

@@ -1,5 +1,7 @@
 """Time lines in bounded memory: nothing that stood out is lost, whatever the length of the run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,19 @@ def test_a_dip_and_a_spike_survive_every_doubling():
     line = timeline(losses(values.tolist())).line("loss")
     assert (line.low_T[0], line.high_T[0]) == (-7, 9)
     assert (line.low_T[1:] == 1).all()
+
+
+def test_the_norm_is_drawn_also_where_only_clipping_knows_it():
+    records = [
+        record(0, grad_norm=2.0, norm_W=(2.5, 3.0), clip_norm=2.0),
+        *(record(n, clip_norm=9.0 * n) for n in (1, 2)),
+    ]
+    records = [replace(one, loss_W=(1.0, 1.0)) for one in records]
+    line = timeline(records).line("norm")
+    assert line.mean_T.tolist() == [2, 9, 18]
+    assert (line.low_T.tolist(), line.high_T.tolist()) == ([2.5, 9, 18], [3, 9, 18])
+    long = timeline(replace(record(n, clip_norm=9.0 if n == 700 else 1.0), loss_W=(1.0, 1.0)) for n in range(2_000))
+    assert long.line("norm").high_T.max() == 9
 
 
 def test_what_a_restart_replaced_is_gone_also_from_the_stretch_that_it_cuts():

@@ -89,15 +89,15 @@ def test_charts_about_workers_are_left_out_with_one(tmp_path):
 
 def test_a_run_without_steps_still_has_a_page(tmp_path):
     html = page(tmp_path, invented.header(), invented.attempt(4))
-    assert "nothing could be checked yet" in html
+    assert "Broken: the job was killed, or ended without a word, before its first step, and nothing was heard." in html
     assert drawn(html)["readings"] == []
 
 
 def test_a_killed_run_is_told_from_one_that_ended(tmp_path):
     killed = page(tmp_path / "a", invented.header(), invented.attempt(2), *invented.steps(2, 30))
     ended = page(tmp_path / "b", workers=2, count=30)
-    assert "or killed" in killed
-    assert "ended in good order" in ended
+    assert "killed, or gone without a word" in killed
+    assert "not written down" in ended
 
 
 def test_actions_are_listed(tmp_path):

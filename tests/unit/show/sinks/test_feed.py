@@ -121,6 +121,17 @@ def test_numbers_findings_and_the_verdict_arrive(started, console, tmp_path):
     assert console.said == console.complaints == []
 
 
+def test_where_gradients_are_not_heard_the_norm_is_what_clipping_returned(started):
+    memory = Memory()
+    feed = started(memory)
+    for step in range(20):
+        heard = step % 10 == 0
+        feed.step(record(step, grad_norm=2.5 if heard else None, clip_norm=2.5 if heard else float(step)))
+    feed.close("")
+    norms = [reading.values["grad_norm"] for reading in memory.readings]
+    assert norms == [2.5 if step % 10 == 0 else float(step) for step in range(20)]
+
+
 def test_putting_does_not_wait_for_a_sink_that_hangs(started, console):
     released = threading.Event()
     memory = Memory(lambda what: released.wait(SOON))

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import sub
 from typing import TypeAlias
 
 from unisono.diagnose.rules.shared.layer_profile import Place, Profile
@@ -31,6 +32,9 @@ CONFIRMED = 64
 TINY = 1e-30
 """Stands for the norm of a gradient that is zero."""
 
+ANOTHER_SIZE = math.log(30)
+"""Where all norms change by more than this from one reading to the next, what was usual before is so no longer."""
+
 WINDOW_READINGS = 16
 """Fewer readings do not make a window of directions."""
 
@@ -55,6 +59,7 @@ class Gradients:
         self._relation = Relation()
         self._profile = Profile()
         self._zero: set[int] = set()
+        self._last_norm_W: Sequence[float] = ()
         self._window: tuple[int, int, Sequence[float]] | None = None
         self._cosines: deque[Row] = deque(maxlen=RECENT)
         self._losses: deque[Row] = deque(maxlen=RECENT)
@@ -69,7 +74,7 @@ class Gradients:
 
     @property
     def suspicious(self) -> bool:
-        return any(peers is not None and peers.suspicious for peers in (self.norms, self.cosines))
+        return any(test is not None and test.suspicious for test in (self.norms, self.cosines, self._opposition))
 
     @property
     def losses_known(self) -> bool:
@@ -88,10 +93,20 @@ class Gradients:
             # Gradients that vanish now and then, on several workers: their logarithms say nothing.
             self.norms = self.cosines = None
             return False
+        if self._have_another_size(norm_W):
+            self.norms, self._relation, self._profile = None, Relation(), Profile()
+        self._last_norm_W = norm_W
         self._hear_norms(record.step, norm_W, log_loss_W)
         self._hear_directions(record, len(norm_W))
         self._profile.add(record)
         return True
+
+    def _have_another_size(self, norm_W: Sequence[float]) -> bool:
+        """Those of all workers, in the same direction: that is nobody's own fault, and norms scatter otherwise then."""
+        if len(norm_W) != len(self._last_norm_W):
+            return False
+        changes: list[float] = list(map(sub, norm_W, self._last_norm_W))
+        return min(changes) > ANOTHER_SIZE or max(changes) < -ANOTHER_SIZE
 
     def _hear_norms(self, step: int, norm_W: list[float], loss_W: list[float] | None) -> None:
         """The part of a norm that its loss does not explain: batches with large losses have long gradients."""
@@ -116,6 +131,8 @@ class Gradients:
         if self._window is not None and record.window_start != self._window[0]:
             self._end_window(*self._window)
         self._window = record.window_start, record.window_steps, summed_W
+        if self._opposition is not None and record.window_steps >= WINDOW_READINGS:
+            self._opposition.glance(summed_W)
 
     def _end_window(self, start: int, readings: int, cosine_W: Sequence[float]) -> None:
         if readings < WINDOW_READINGS:

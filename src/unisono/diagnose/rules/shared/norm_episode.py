@@ -20,6 +20,7 @@ LASTING = 10
 LOST, LEARNT = 0.8, 0.5
 """Shares of the first losses: at the upper one nothing that was learnt is left, below the lower one much was."""
 
+QUARTER = 0.25
 WORSE_THAN_NEW = 3.0
 MATTERS = 0.1
 LEVEL = 0.95
@@ -49,7 +50,7 @@ class Episode:
     """The worker whose gradient alone was far too long at the first reading."""
 
     by_rate: bool = False
-    """The learning rate had just jumped."""
+    """The learning rate had just jumped up."""
 
     by_loss: bool = False
     """Noticed by the loss; the norm may not have been heard."""
@@ -89,12 +90,18 @@ class Episode:
             return "warning" if self.absurd or self.hot >= LASTING else "info"
         if self.lost():
             return "critical"
-        return "warning" if self.hot and (self.absurd or self.grows() or self.damaged()) else "info"
+        harmed = self.hot and (self.absurd or self.grows() or self.damaged())
+        return "warning" if harmed or self.set_back() else "info"
 
     @property
     def _worth_a_word(self) -> float:
         """A loss near zero may rise many times and still be small."""
         return MATTERS * self.start_loss
+
+    @property
+    def _signed(self) -> bool:
+        """Losses on both sides of zero, as those of policy gradients, have no usual size to be a multiple of."""
+        return min(self.past, default=0.0) < 0
 
     @property
     def absurd(self) -> bool:
@@ -106,6 +113,7 @@ class Episode:
         if (
             usual is None
             or usual <= 0
+            or self._signed
             or not self.losses
             or median(self.losses[-SETTLING:]) < max(RAISED * usual, self._worth_a_word)
         ):
@@ -142,7 +150,18 @@ class Episode:
         if now < LEVEL * earlier:
             return False
         forgotten = self.own_doing and usual < LEARNT * self.start_loss and now > LOST * self.start_loss
+        if self._signed:
+            return forgotten and now > max(self.past)
         return forgotten or (self.grows() and now > GROWS * max(self.past))
+
+    def set_back(self) -> bool:
+        """Since the learning rate jumped up, a quarter of what was learnt is gone, with gradients clearly larger."""
+        usual = self.usual_loss
+        if usual is None or not self.by_rate or self.peak < CLEARLY_LARGER or usual > LEARNT * self.start_loss:
+            return False
+        stretches = [self.losses[at : at + STRETCH] for at in range(STRETCH, len(self.losses), STRETCH)]
+        whole = [median(losses) for losses in stretches if len(losses) == STRETCH]
+        return len(whole) > 1 and min(whole) > usual + QUARTER * (self.start_loss - usual)
 
     @property
     def began_as_usual(self) -> bool:

@@ -94,6 +94,11 @@ class Rule:
         """Something may be going on: worth listening more closely, no word yet."""
         return False
 
+    @property
+    def remark(self) -> str:
+        """Worth knowing and no finding; empty where there is nothing to say."""
+        return ""
+
     @classmethod
     def title(cls) -> str:
         return (cls.__doc__ or cls.slug).strip()
@@ -142,6 +147,8 @@ class Rule:
             evidence["undecidable"] = f"between {spoken(run_state.ranks((0, 1)))}"
             why += f"; undecidable {evidence['undecidable']}"
         case.severity = max(case.severity, severity, key=SEVERITIES.index)
+        if severity != "info":
+            run_state.hold(self.code)
         case.last_step = max(case.last_step, step)
         case.ranks |= {*run_state.ranks(workers), *ranks}
         case.causes = case.causes | {slug: max(sure, case.causes.get(slug, 0.0)) for slug, sure in causes.items()}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.diagnose.rules.shared.comparable_steps import ComparableSteps
+from unisono.diagnose.rules.shared.known_batches import new_batches
+from unisono.diagnose.rules.shared.scaled_losses import ScaledLosses
 from unisono.records import AttemptRecord, FactsRecord
 from unisono.records.decision_text import DecisionCounts
 
@@ -21,12 +23,14 @@ class RunState:
 
         self.steps = 0
         self.comparable = ComparableSteps()
+        self.scaled = ScaledLosses()
         self.local_training = False
         """The job says, by torch's own tools for it, that its workers train on their own and then average weights."""
 
         self.decision_counts = DecisionCounts()
         """What the guard has done."""
 
+        self._grave: set[str] = set()
         self._facts: dict[str, FactsRecord] = {}
         self._loaders: dict[str | None, FactsRecord] = {}
         self._places: dict[int, str] = {}
@@ -36,6 +40,10 @@ class RunState:
             self.step = max(self.step, record.step)
             self.steps += 1
             self.comparable.follow(record)
+            if self.comparable.broken:
+                self.scaled = ScaledLosses()
+            if record.norm_W and self.comparable.usable and new_batches(record):
+                self.scaled.follow(record, self.comparable.log_loss_W)
         elif record.kind == "attempt":
             self._begin(record)
         elif record.kind == "decision":
@@ -49,12 +57,22 @@ class RunState:
 
     def _begin(self, attempt: AttemptRecord) -> None:
         self.attempt = attempt
-        self.comparable = ComparableSteps()
+        self.comparable, self.scaled = ComparableSteps(), ScaledLosses()
         self.local_training = False
+        self.decision_counts.attempt_begins()
+        self._grave.clear()
         self._facts.clear()
         self._loaders.clear()
         known = [worker for worker in attempt.workers if worker.host]
         self._places |= {worker.rank: f"{worker.host} {worker.device}" for worker in known}
+
+    def hold(self, code: str) -> None:
+        """A rule has found something above a remark."""
+        self._grave.add(code)
+
+    def is_held(self, code: str) -> bool:
+        """Whether a rule has found something above a remark in this attempt."""
+        return code in self._grave
 
     @property
     def world(self) -> int:
@@ -68,6 +86,20 @@ class RunState:
         """A fact that all workers agree on."""
         facts = self._facts.get(topic)
         return None if facts is None else facts.same.get(name)
+
+    @property
+    def replaced(self) -> bool:
+        """Parameters have been moved, cast or replaced since the model was wrapped, on some worker at least."""
+        return self._somewhere("model", "replaced", "yes")
+
+    @property
+    def wrapped_again(self) -> bool:
+        """The script has wrapped the model anew, which makes all weights equal to those of the first worker."""
+        return self._somewhere("model", "wrapped", "again")
+
+    def _somewhere(self, topic: str, name: str, value: str) -> bool:
+        facts = self._facts.get(topic)
+        return facts is not None and value in (facts.same.get(name), *facts.differ.get(name, ()))
 
     def loader(self, number: int) -> FactsRecord | None:
         """The newest facts about one of several loaders."""
@@ -94,8 +126,16 @@ def each(facts: FactsRecord, name: str, world: int) -> tuple[str | None, ...]:
     return facts.differ.get(name, ())
 
 
+LONGEST_NUMBER = 18
+
+
+def number(text: str | None) -> int | None:
+    """A fact as a number; `None` where it is not one, or one that nothing has so many of."""
+    return int(text) if text is not None and text.isdecimal() and len(text) <= LONGEST_NUMBER else None
+
+
 def numbers(texts_W: Sequence[str | None]) -> list[int | None]:
-    return [int(text) if text is not None and text.isdecimal() else None for text in texts_W]
+    return [number(text) for text in texts_W]
 
 
 def disagree(values_W: Sequence[Any]) -> bool:

@@ -42,4 +42,7 @@ def resnet18(classes: int, stem: str = "imagenet", width: int = 64) -> nn.Sequen
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.BatchNorm2d):
+            # A count of batches that nobody reads would be one launch on the GPU for each layer.
+            module.num_batches_tracked = None
     return model

@@ -148,9 +148,13 @@ def draw_image(plot: figure, source: ColumnDataSource, limit: float, less_is_ora
     return image
 
 
+MOST_DRAWN = float(np.finfo(np.float32).max)
+
+
 def image_columns(images: Sequence[Array]) -> Columns:
     """What is infinite has an image of its own, where there is any: a palette has no place for it."""
-    columns = {"image": [np.ascontiguousarray(np.where(np.isposinf(one), np.nan, one), np.float32) for one in images]}
+    drawn = (np.clip(np.where(np.isposinf(one), np.nan, one), -MOST_DRAWN, MOST_DRAWN) for one in images)
+    columns = {"image": [np.ascontiguousarray(one, np.float32) for one in drawn]}
     if any(np.isposinf(one).any() for one in images):
         columns["broken"] = [np.ascontiguousarray(np.isposinf(one), np.uint8) for one in images]
     return columns

@@ -118,8 +118,10 @@ class RankMapChart(Chart):
 
 
 def _summary(value_T: Array) -> list[str]:
-    known = value_T[~np.isnan(value_T)]
-    return [spoken(value) for value in (known.mean(), known.min(), known.max())] if len(known) else ["-"] * 3
+    """The mean is that of the finite values: a norm of zero is infinitely many doublings away, an infinite one too."""
+    known, finite = value_T[~np.isnan(value_T)], value_T[np.isfinite(value_T)]
+    mean = spoken(finite.mean()) if len(finite) else "-"
+    return [mean, spoken(known.min()), spoken(known.max())] if len(known) else ["-"] * 3
 
 
 def _marked(page_model: PageModel) -> list[Finding]:

@@ -1,0 +1,45 @@
+"""What single ranks wrote down about ranks that went, beside the run file: its writer may have gone itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from unisono.records.lines import from_line
+from unisono.records.run import DepartureRecord
+from unisono.records.runfile.lines import RUN_FILE, AnyPath
+
+TAIL = 16_384
+"""Bytes at the end of a rank's file: its last steps come first, who went comes last."""
+
+MOST_FILES = 10_000
+RANK_FILE = re.compile(r"rank-[0-9]+\.jsonl")
+
+
+def departures_beside(path: AnyPath) -> list[DepartureRecord]:
+    """Of a run's directory, or of its `run.jsonl`, in order of attempts."""
+    given = Path(path)
+    folder = given.parent if given.name == RUN_FILE else given
+    found: list[DepartureRecord] = []
+    with contextlib.suppress(OSError):
+        names = sorted(name for name in os.listdir(folder) if RANK_FILE.fullmatch(name))
+        for name in names[:MOST_FILES]:
+            found += _departures(folder / name)
+    return sorted(found, key=lambda one: one.attempt)
+
+
+def _departures(path: Path) -> Iterator[DepartureRecord]:
+    with contextlib.suppress(OSError):
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read(TAIL).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                record = from_line(line.decode("utf-8")) if line.startswith(b'{"type":"departure"') else None
+                if isinstance(record, DepartureRecord):
+                    yield record
