@@ -6,6 +6,7 @@ a step and goes on; nothing here can make it wait. Troubles degrade to what this
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
@@ -162,10 +163,16 @@ class ExchangeThread:
         if self._has_died():
             self._take_over()
         elif self._thread.is_alive():
+            self._leave_behind()
             self._say_deaf(closing=True)
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
+
+    def _leave_behind(self) -> None:
+        """It ends as soon as it comes back to Python: torch aborts the process where a thread returns to it at the end."""
+        self._done = True
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit))
 
     def _take_over(self) -> None:
         """Whoever closes a thread that has died does its last work."""

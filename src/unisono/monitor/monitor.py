@@ -273,6 +273,8 @@ class Monitor:
             elif closing:
                 with self._stores.for_waiting() as store:
                     self._exchange.message_store.last_word_over(store, word)
+        if closing:
+            self._stores.let_go()
 
     def _departed(self, departures: list[DepartureRecord]) -> None:
         """Rank 0 has gone, and it cannot say so any more."""

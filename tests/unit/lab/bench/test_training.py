@@ -1,6 +1,7 @@
 """Blocks of real training in a group of one."""
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -41,11 +42,33 @@ def test_a_block_tells_which_of_its_steps_were_heard(tmp_path, bucket_view):
     assert block.reading_seconds > 0
 
 
-def test_a_block_without_unisono_leaves_no_run(tmp_path):
+def test_a_block_without_unisono_leaves_no_run_and_no_thread(tmp_path):
+    before = set(threading.enumerate())
     block = learner(tmp_path).block(None, 3)
     assert (block.heard, block.reading_seconds) == ([False] * 3, None)
     assert list(tmp_path.iterdir()) == []
-    assert processor_seconds() == 0
+    assert not {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("unisono")}
+
+
+def test_processor_time_is_that_of_threads_of_unisono():
+    def counted(name):
+        ready, over = threading.Event(), threading.Event()
+
+        def compute():
+            sum(range(300_000))
+            ready.set()
+            over.wait()
+
+        before, thread = processor_seconds(), threading.Thread(target=compute, name=name)
+        thread.start()
+        ready.wait()
+        seconds = processor_seconds() - before
+        over.set()
+        thread.join()
+        return seconds
+
+    assert counted("unisono") > 1e-4
+    assert counted("other") < 1e-4
 
 
 def test_blocks_train_one_model_on(tmp_path):
