@@ -55,7 +55,7 @@ def test_processor_time_is_that_of_threads_of_unisono():
         ready, over = threading.Event(), threading.Event()
 
         def compute():
-            sum(range(300_000))
+            sum(range(3_000_000))
             ready.set()
             over.wait()
 
@@ -67,8 +67,8 @@ def test_processor_time_is_that_of_threads_of_unisono():
         thread.join()
         return seconds
 
-    assert counted("unisono") > 1e-4
-    assert counted("other") < 1e-4
+    assert counted("unisono") > 0.01
+    assert counted("other") < 0.01
 
 
 def test_blocks_train_one_model_on(tmp_path):

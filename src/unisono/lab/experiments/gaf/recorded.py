@@ -14,16 +14,11 @@ class Recorded:
     """On a CPU everything is simply called.
 
     :param state: What a step changes and a first try must not.
-    :param result: What the host reads after a step.
     """
 
-    def __init__(self, device: torch.device, state: Mapping[str, Tensor], result: Tensor) -> None:
-        self._state, self._result = state, result
-        self.stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":
-            self.stream = torch.cuda.Stream(device)
-            self._arrived = torch.cuda.Event()
-            self._host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+    def __init__(self, device: torch.device, state: Mapping[str, Tensor]) -> None:
+        self._state = state
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def step(self, function: Callable[[], None]) -> Callable[[], None]:
         """The same, replayed; `function` may use only tensors that stay where they are."""
@@ -43,15 +38,25 @@ class Recorded:
         torch.cuda.synchronize()
         return graph.replay
 
+
+class OnHost:
+    """A result that the device computes, and a copy of it for the host that nothing else waits for."""
+
+    def __init__(self, result: Tensor) -> None:
+        self._result, self._copied = result, result.device.type == "cuda"
+        if self._copied:
+            self._arrived = torch.cuda.Event()
+            self._host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+
     def fetch(self) -> None:
-        """Starts to copy the result of the last step."""
-        if self.stream is not None:
+        """Starts to copy, after what is under way on the current stream."""
+        if self._copied:
             self._host.copy_(self._result, non_blocking=True)
             self._arrived.record()
 
     def fetched(self) -> Tensor:
         """In float64, once it is there."""
-        if self.stream is None:
+        if not self._copied:
             return self._result.double()
         self._arrived.synchronize()
         return self._host.double()

@@ -24,7 +24,7 @@ from unisono.act.weightings.weighting import Weighting, damping_of
 from unisono.common.whole_file import replacing
 from unisono.lab.experiments.gaf.images import ImageData, LabelledImages, draw_epoch, shown, wrong_labels
 from unisono.lab.experiments.gaf.plan import RunPlan
-from unisono.lab.experiments.gaf.recorded import Recorded
+from unisono.lab.experiments.gaf.recorded import OnHost, Recorded
 from unisono.lab.experiments.gaf.resnet import resnet18
 
 METHODS: dict[str, Callable[[float], Weighting]] = {
@@ -61,11 +61,19 @@ class FilteredTraining:
         self._parameters = list(self.model.parameters())
         self.flat_P = flattened(self._parameters)
         _point_into(self.flat_P, self._parameters)
+        self._short_P = self.flat_P.bfloat16() if device.type == "cuda" else self.flat_P
+        """What convolutions compute with: converted once for each update, and not layer by layer."""
+
+        self._weights = [parameter for parameter in self._parameters if parameter.ndim > 1]
+        self._others = [parameter for parameter in self._parameters if parameter.ndim == 1]
+        _point_into(self._short_P, self._parameters, self._weights)
         self._true_N = data.train.label_N.cpu()
         self._label_N = wrong_labels(self._true_N, plan.noise, data.classes, plan.seed)
         self._allocate(data, device)
-        self._recorded = Recorded(device, self._state(), self._gram_WW)
+        self._recorded = Recorded(device, self._state())
         self._measure, self._update = self._recorded.step(self._measure_step), self._recorded.step(self._update_step)
+        self._shorten()
+        self._gram_on_host, self._epoch_on_host = OnHost(self._gram_WW), OnHost(self._epoch_7)
         self.epoch, self.history = 0, dict[str, list[Any]]()
 
     def _allocate(self, data: ImageData, device: torch.device) -> None:
@@ -79,8 +87,7 @@ class FilteredTraining:
         self._crop_WB2 = torch.zeros(workers, microbatch, 2, dtype=torch.long, device=device)
         self._flip_WB = torch.zeros(workers, microbatch, dtype=torch.bool, device=device)
         self._gradient_WP = torch.zeros(workers, len(self.flat_P), device=device)
-        sizes = [parameter.numel() for parameter in self._parameters]
-        self._gradient_parts_W = [gradient_P.split(sizes) for gradient_P in self._gradient_WP]
+        self._short_gradient_P = torch.zeros_like(self._short_P)
         self._gram_WW = torch.zeros(workers, workers, device=device)
         self._momentum_P = torch.zeros_like(self.flat_P)
         self._second_moment_P = torch.zeros_like(self.flat_P) if self._preconditioned else torch.zeros(0)
@@ -89,12 +96,15 @@ class FilteredTraining:
         self._counts_4 = torch.zeros(4, dtype=torch.float64, device=device)
         """Since the epoch began: images, right by the given label, wrongly labelled, of those right by that label."""
 
+        self._epoch_7 = torch.zeros(7, dtype=torch.float64, device=device)
+        """At its end: those, and the accuracy on images for tuning, for validation and for testing."""
+
     @property
     def _preconditioned(self) -> bool:
         return damping_of(self._weighting) is not None
 
     def train(self) -> Iterator[bool]:
-        """To the end. Pauses once in every step, while the device computes, and says whether an epoch is over."""
+        """To the end. Pauses whenever the device computes what the host needs, and says whether an epoch is over."""
         while self.epoch < self.plan.epochs:
             draw = draw_epoch(self._label_N, self.plan, self._data.classes, self.epoch)
             parts = [part.to(self._device) for part in (draw.index_SWB, draw.crop_SWB2, draw.flip_SWB)]
@@ -105,28 +115,39 @@ class FilteredTraining:
                 for place, part in zip((self._index_WB, self._crop_WB2, self._flip_WB), parts, strict=True):
                     place.copy_(part[step])
                 self._measure()
-                self._recorded.fetch()
+                self._gram_on_host.fetch()
                 yield False
-                grams.append(self._recorded.fetched())
+                grams.append(self._gram_on_host.fetched())
                 skipped += not self._decide(grams[-1], self.epoch + step / len(draw))
             self.epoch += 1
+            self._measure_epoch()
+            self._epoch_on_host.fetch()
+            yield False
             self._note(torch.stack(grams), skipped)
             yield True
 
     def _measure_step(self) -> None:
         """Gradients of all micro-batches, and their inner products."""
-        for worker in range(self.plan.workers):
-            index_B = self._index_WB[worker]
-            pixels = shown(self._data.padded_train, self._side, index_B, self._crop_WB2[worker], self._flip_WB[worker])
-            label_B = self._label_on_device_N[index_B]
+        index_N, crop_N2, flip_N = self._index_WB.flatten(), self._crop_WB2.flatten(0, 1), self._flip_WB.flatten()
+        pixels = self._normalised(shown(self._data.padded_train, self._side, index_N, crop_N2, flip_N))
+        label_N, logits_W = self._label_on_device_N[index_N], list[Tensor]()
+        parts = zip(pixels.split(self.plan.microbatch), label_N.split(self.plan.microbatch), strict=True)
+        for (pixel_B3HH, label_B), gradient_P in zip(parts, self._gradient_WP, strict=True):
             with self._autocast():
-                logits = self.model(self._normalised(pixels))
+                logits = self.model(pixel_B3HH)
             loss = functional.cross_entropy(logits.to(self.flat_P.dtype), label_B)
-            gradients = torch.autograd.grad(loss, self._parameters)
-            torch._foreach_copy_(self._gradient_parts_W[worker], [as_stored(gradient) for gradient in gradients])
-            self._count(logits.detach(), label_B, self._is_wrong_N[index_B])
+            self._keep_gradient(torch.autograd.grad(loss, [*self._weights, *self._others]), gradient_P)
+            logits_W.append(logits.detach())
+        self._count(torch.cat(logits_W), label_N, self._is_wrong_N[index_N])
         seen_WP = self._gradient_WP / self._roots() if self._preconditioned else self._gradient_WP
         self._gram_WW.copy_(inner_products(seen_WP))
+
+    def _keep_gradient(self, gradients: tuple[Tensor, ...], into_P: Tensor) -> None:
+        stored = [as_stored(gradient) for gradient in gradients]
+        weights, others = stored[: len(self._weights)], stored[len(self._weights) :]
+        torch._foreach_copy_(_places(self._short_gradient_P, self._parameters, self._weights), weights)
+        into_P.copy_(self._short_gradient_P)
+        torch._foreach_copy_(_places(into_P, self._parameters, self._others), others)
 
     def _decide(self, gram_WW: Tensor, epochs: float) -> bool:
         """Whether there is an update. A skipped step changes neither weights nor momentum."""
@@ -147,6 +168,11 @@ class FilteredTraining:
         gradient_P.add_(self.flat_P, alpha=WEIGHT_DECAY)
         torch.add(gradient_P, self._momentum_P, alpha=MOMENTUM, out=self._momentum_P)
         self.flat_P.addcmul_(gradient_P.add_(self._momentum_P, alpha=MOMENTUM), self._rate, value=-1)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        if self._short_P is not self.flat_P:
+            self._short_P.copy_(self.flat_P)
 
     def _roots(self) -> Tensor:
         """Roots of the second moments, as `Preconditioned` asks for them; ones before the first update."""
@@ -162,28 +188,32 @@ class FilteredTraining:
         self._counts_4.add_(counted.sum(1))
 
     def _note(self, gram_SWW: Tensor, skipped: int) -> None:
-        images, right, wrong, memorised = self._counts_4.tolist()
+        images, right, wrong, memorised, tuning, validation, test = self._epoch_on_host.fetched().tolist()
         noted = {
             "skipped": skipped / len(gram_SWW),
             "cosine": mean_cosine(gram_SWW),
             "noise_scale": noise_scale(gram_SWW, self.plan.microbatch),
             "train": right / images,
             "memorised": memorised / wrong if wrong else None,
-            "tuning": self._accuracy(self._data.tuning),
-            "validation": self._accuracy(self._data.validation),
-            "test": self._accuracy(self._data.test),
+            "tuning": tuning,
+            "validation": validation,
+            "test": test,
         }
         for name, value in noted.items():
             self.history.setdefault(name, []).append(value if value is None else round(value, 4))
 
-    @torch.no_grad()
-    def _accuracy(self, images: LabelledImages) -> float:
+    def _measure_epoch(self) -> None:
         self.model.eval()
-        right = torch.zeros((), device=self._device)
+        parts = (self._data.tuning, self._data.validation, self._data.test)
+        self._epoch_7.copy_(torch.cat([self._counts_4, torch.stack([self._accuracy(part) for part in parts])]))
+
+    @torch.no_grad()
+    def _accuracy(self, images: LabelledImages) -> Tensor:
+        right = torch.zeros((), dtype=torch.float64, device=self._device)
         for pixels, label_B in zip(images.pixel_N3HH.split(AT_ONCE), images.label_N.split(AT_ONCE), strict=True):
             with self._autocast():
                 right += (self.model(self._normalised(pixels)).argmax(1) == label_B).sum()
-        return float(right) / len(images.label_N)
+        return right / len(images.label_N)
 
     def _normalised(self, pixels: Tensor) -> Tensor:
         scaled = (pixels.to(self.flat_P.dtype) - self._mean_311) / self._deviation_311
@@ -219,6 +249,7 @@ class FilteredTraining:
         self.epoch, self.history = content["epoch"], content["history"]
         for name, tensor in self._state().items():
             tensor.copy_(content["state"][name])
+        self._shorten()
         if isinstance(self._weighting, AdaptiveFilter):
             vars(self._weighting._memory).update(content["memory"])
 
@@ -239,11 +270,19 @@ def inner_products(gradient_WP: Tensor) -> Tensor:
     return torch.stack([torch.stack([product[max(i, j), min(i, j)] for j in workers]) for i in workers])
 
 
-def _point_into(flat_P: Tensor, parameters: list[nn.Parameter]) -> None:
-    for part, parameter in zip(flat_P.split([one.numel() for one in parameters]), parameters, strict=True):
+def _point_into(flat_P: Tensor, parameters: list[nn.Parameter], chosen: list[nn.Parameter] | None = None) -> None:
+    chosen = parameters if chosen is None else chosen
+    for part, parameter in zip(_places(flat_P, parameters, chosen), chosen, strict=True):
         outputs, *inputs = parameter.shape
         stored = part.view(outputs, *inputs[1:], *inputs[:1])
         parameter.data = stored.permute(0, 3, 1, 2) if parameter.ndim == 4 else stored
+
+
+def _places(flat_P: Tensor, parameters: list[nn.Parameter], chosen: list[nn.Parameter]) -> list[Tensor]:
+    """Where those parameters lie in the vector of all."""
+    wanted = {id(parameter) for parameter in chosen}
+    places = zip(flat_P.split([one.numel() for one in parameters]), parameters, strict=True)
+    return [place for place, parameter in places if id(parameter) in wanted]
 
 
 def mean_cosine(gram_SWW: Tensor) -> float | None:
