@@ -170,9 +170,10 @@ class ExchangeThread:
         self._thread.join(seconds)
 
     def _leave_behind(self) -> None:
-        """It ends as soon as it comes back to Python: torch aborts the process where a thread returns to it at the end."""
+        """It ends as soon as it is back in Python: one that returns from torch at the end of the process aborts it."""
         self._done = True
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit))
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
 
     def _take_over(self) -> None:
         """Whoever closes a thread that has died does its last work."""
