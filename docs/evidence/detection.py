@@ -5,9 +5,11 @@ cp detection/detection.json docs/evidence/
 python -m benchmarks.detection --only healthy --out healthy
 python -m benchmarks.detection --only real --out healthy_real
 make soak PART=manuals
+make soak PART=seeds
 PYTHONPATH=. python docs/evidence/detection.py
 """
 
+import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -40,6 +42,20 @@ def rarely_heard():
 
 def healthy():
     return "\n\n".join(map(results, HEALTHY))
+
+
+def exact():
+    """A case passes only if all of its seeds do."""
+    found = evidence("soak/seeds.json")
+    seeds_of = [re.search(r"test_(\w+)\[(?:(.*)-)?(\d+)\]$", row["case"]) for row in found["cases"]]
+    rows = [
+        (
+            case[2] or case[1].replace("_", " "),
+            f"{case[3]} of {case[3]}" if row["outcome"] == "passed" else row["outcome"],
+        )
+        for case, row in zip(seeds_of, found["cases"], strict=True)
+    ]
+    return "\n".join((f"Made by `{found['command']}`:", "", table(("job", "seeds"), rows)))
 
 
 def validation():
@@ -95,6 +111,7 @@ def manual_row(jobs, look_alikes):
 PARTS = {
     "results": results,
     "rarely_heard": rarely_heard,
+    "exact": exact,
     "healthy": healthy,
     "validation": validation,
     "manuals": manuals,
