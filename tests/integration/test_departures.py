@@ -17,8 +17,12 @@ UNHEARD = ("thread-dead", "thread-stuck", "never-attached")
 IN_CI = [
     ("plain", 2, "killed", 1),
     ("plain", 2, "exited", 1),
+    ("plain", 2, "os-exit", 0),
+    ("plain", 2, "segfault", 1),
+    ("plain", 2, "thread-dead", 0),
     ("plain", 2, "thread-stuck", 1),
     ("plain", 2, "never-attached", 1),
+    ("plain", 4, "crashed-at-once", 3),
     ("torchrun", 2, "raised", 1),
     ("torchrun", 2, "terminated", 0),
 ]
@@ -82,7 +86,8 @@ def test_a_rank_that_ends_with_an_exit_code_has_not_finished(tmp_path, capsys, r
     command = forked(2, JOB, "exited", rank, 45)
     outcome = launch(command, env={"RESULTS": tmp_path, "LEAVE_OTHERS": 1})
     said = told(tmp_path, capsys)
-    assert b"unisono: broken: the job ended with exit code 3 after step 44" in outcome.stderr, outcome
+    told_first = b"unisono: broken: " if rank == EVERYBODY else b"; "
+    assert told_first + b"the job ended with exit code 3 after step 44" in outcome.stderr, outcome
     assert (said["verdict"], said["heard"]["ended"]) == ("broken" if rank == EVERYBODY else "critical", "crashed")
     assert [one["ranks"] for one in said["findings"]] == ([] if rank == EVERYBODY else [[0]])
 

@@ -279,7 +279,7 @@ def test_a_rank_killed_in_a_phase_of_an_action_leads_to_one_consistent_state(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [1_000, pytest.param(10_000, marks=pytest.mark.soak("guard"))])
+@pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.soak("guard"))])
 def test_rounds_of_late_and_contradicting_ranks_are_never_partial(tmp_path, rounds):
     ranks = guarded(tmp_path, 4, f"late:{rounds}", job="rounds.py")["late"]
     assert len({json.dumps(rank) for rank in ranks}) == 1
@@ -287,7 +287,7 @@ def test_rounds_of_late_and_contradicting_ranks_are_never_partial(tmp_path, roun
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [5_000, pytest.param(100_000, marks=pytest.mark.soak("guard"))])
+@pytest.mark.parametrize("rounds", [1_500, pytest.param(100_000, marks=pytest.mark.soak("guard"))])
 def test_decisions_at_the_limit_never_differ(tmp_path, rounds):
     ranks = guarded(tmp_path, 2, f"limit:{rounds}", job="rounds.py")["limit"]
     assert len({json.dumps(rank) for rank in ranks}) == 1

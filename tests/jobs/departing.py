@@ -50,11 +50,6 @@ def terminated():
     time.sleep(10)
 
 
-def stopped():
-    """No sign of life, and nobody gets on; the test ends the job."""
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 WAYS = {
     "killed": killed,
     "raised": raised,
@@ -62,12 +57,10 @@ WAYS = {
     "os-exit": exited_at_once,
     "segfault": segfault,
     "terminated": terminated,
-    "stopped": stopped,
 }
 
 
 AT_THE_END = {
-    "killed-at-the-end": killed,
     "gone-at-the-end": lambda: os._exit(0),
     "late-at-the-end": lambda: time.sleep(8),
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from unisono.cli.run_header import begin_run_file, script_name
+from unisono.cli.run_header import BEGAN, begin_run_file, script_name
 from unisono.common.errors import UserError
 from unisono.diagnose.manuals import ManualThresholds, asked_for
 from unisono.records.runfile import scan
@@ -56,12 +56,12 @@ class Trial:
 
 def try_out(command: Sequence[str], environment: Mapping[str, str], run_dir: Path, steps: int) -> Trial:
     """Runs the command until it has recorded so many steps, or ends. Its stdout goes to stderr."""
-    begin_run_file(run_dir, script_name(command))
+    length = begin_run_file(run_dir, script_name(command))
     attempts = {file: _attempts(file) for file in _run_files(run_dir)}
     tail = StepCounter(run_dir / RUN_FILE)
     mark = uuid.uuid4().hex
     with _ending_by_signal():
-        process = _start(command, {**environment, MARK: mark})
+        process = _start(command, {**environment, BEGAN: str(length), MARK: mark})
         try:
             returncode = _follow(process, tail, steps)
         finally:

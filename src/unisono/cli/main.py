@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -17,6 +18,9 @@ from unisono.cli.commands import COMMANDS
 from unisono.common.errors import UserError
 from unisono.common.spec import nearest
 from unisono.common.terminal import plain
+
+STDOUT_FAILS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT)
+"""A device that is full, broken or closed."""
 
 NAMES = [name for group in COMMANDS.values() for name in group]
 
@@ -114,8 +118,8 @@ def _explained(error: Exception) -> str:
 
 
 def _is_of_stdout(error: Exception) -> bool:
-    """Whoever opens a file names it in his errors; stdout was open already."""
-    return isinstance(error, OSError) and error.filename is None
+    """Whoever opens a file names it in his errors; stdout was open already, and it takes no more."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in STDOUT_FAILS
 
 
 def _never_fail_on_encoding() -> None:

@@ -14,6 +14,9 @@ from unisono.records import FORMAT, RunRecord
 from unisono.records.runfile import RunWriter
 from unisono.records.runfile.lines import RUN_FILE
 
+BEGAN = "UNISONO_RUN_BEGAN"
+"""Holds the length of the file before the command started."""
+
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "unisono")
 
 

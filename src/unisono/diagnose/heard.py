@@ -146,9 +146,7 @@ class Hearing:
 
     def _see_reading(self, record: StepRecord) -> None:
         gradients = record.heard and None not in record.norm_W
-        # Lists may have been left out of the records of very many workers.
-        told = record.cos_mean is not None or record.window_steps is not None
-        directions = None not in record.cos_W if record.cos_W else told
+        directions = _directions_came(record)
         self._due += 1
         self._readings += gradients
         self._directions += directions
@@ -210,7 +208,7 @@ class Hearing:
         return f"the job was killed {when}" if told else f"the job was killed, or ended without a word, {when}"
 
     def _silent(self, run_state: RunState) -> dict[int, int]:
-        unheard = [*self._unread.items(), *self._missed.items()]
+        unheard = [*self._unread.items(), *self._missed.items()] if not run_state.joins else []
         workers = {worker: since for worker, (since, count) in unheard if count >= SILENT_AFTER}
         return {rank: workers[worker] for worker, rank in zip(workers, run_state.ranks([*workers]), strict=True)}
 
@@ -251,6 +249,14 @@ class Hearing:
         return "nothing was heard" if not self.steps else f"nothing was heard of attempt {self._attempt.attempt}"
 
 
+def _directions_came(record: StepRecord) -> bool:
+    """A gradient of zeros has no direction, and with two workers the other one then has nothing to agree with."""
+    if record.cos_W and None in record.cos_W:
+        return 0.0 in record.norm_W
+    # Lists may have been left out of the records of very many workers.
+    return bool(record.cos_W) or record.cos_mean is not None or record.window_steps is not None
+
+
 def _counted_on(
     missed: Mapping[int, tuple[int, int]], value_W: Sequence[object], step: int
 ) -> dict[int, tuple[int, int]]:
@@ -260,10 +266,13 @@ def _counted_on(
 
 
 def _told_silent(silent: Mapping[int, int], first: int) -> str:
-    since = min(silent.values())
-    verb = "were" if len(silent) > 1 else "was"
-    when = "was never heard" if since <= first else f"{verb} not heard since step {since:,}"
-    return f"{spoken(sorted(silent))} {when.replace('was', verb, 1)}"
+    """Those that fell silent at one step share a clause."""
+    clauses = []
+    for since in sorted(set(silent.values())):
+        ranks = sorted(rank for rank, step in silent.items() if step == since)
+        when = "never heard" if since <= first else f"not heard since step {since:,}"
+        clauses.append(f"{spoken(ranks)} {'were' if len(ranks) > 1 else 'was'} {when}")
+    return ", ".join(clauses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Rank 0 watches all, the others watch rank 0.
 
 A rank that leaves in good order, or whose process ends without a word, may be done: it is missed only when training
-cannot go on without it, or goes on and leaves it behind.
+cannot go on without it, or goes on and leaves it behind. One that ends with an exit code has failed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Departures:
         self.reported(worker, word.step)
         self._absent.pop(worker, None)
         process = self._processes.pop(worker, None)
-        if word.how in ("", "exit"):
+        if word.how in ("", "exit") and not word.exit_code:
             now = time.monotonic()
             self._absent[worker] = Absence("exit", word.detail, now, time.time(), newest, not word.how, process)
         else:
@@ -137,6 +137,9 @@ class Departures:
         for worker in workers:
             self._departed.pop(worker, None)
             self._written.discard(worker)
+
+    def is_silent(self, worker: int) -> bool:
+        return worker in self._departed and self._departed[worker].how == "silence"
 
     def look(self, newest: int, at_once: bool = False) -> None:
         """At the processes on this machine."""
@@ -186,7 +189,7 @@ class Departures:
         # One that was sent away by the same signal would have left a word, and stayed for longer.
         soon = -SOON < absence.at - own.time < STAYS / 2
         sent_away = own.how == "signal" and absence.how == "lost" and soon
-        return sent_away or self._lost_a_peer(own)
+        return sent_away or (self._lost_a_peer(own) and not absence.unseen)
 
     @property
     def undecided(self) -> bool:
@@ -195,7 +198,7 @@ class Departures:
 
     def suspect(self, quiet: set[int]) -> None:
         """Of those that have left, or said nothing while the others went, there is only one: it went first."""
-        suspects = quiet | self._absent.keys()
+        suspects = quiet | {worker for worker, absence in self._absent.items() if not absence.closed}
         if len(suspects) == 1:
             worker = suspects.pop()
             absence = self._absent.get(worker, Absence("lost", NO_CONNECTION, 0.0, 0.0, 0))
@@ -209,8 +212,10 @@ class Departures:
             return []
         self._held_since = self._held_since or time.monotonic()
         first = self.first
-        plain = [one for one in first if one.how != "signal"]
-        if not (everything or plain or time.monotonic() - self._held_since > HELD):
+        held = time.monotonic() - self._held_since
+        # Where all end with the same code, nobody has gone.
+        plain = [one for one in first if one.how != "signal" and (one.how != "exit" or held >= MISSED_AFTER)]
+        if not (everything or plain or held > HELD):
             return []
         self._written.update(self._departed)
         return [*(one for one in fresh if one in first), *(one for one in fresh if one not in first)]

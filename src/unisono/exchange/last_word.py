@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from unisono.common.errors import in_one_line
+from unisono.records.departure_order import blames_a_peer
 
 LAST_WORD = "last-word"
 GOOD_EXIT = "exit code 0"
@@ -50,5 +51,11 @@ def of_error(error: BaseException) -> tuple[str, str]:
         return "signal", "SIGINT"
     if isinstance(error, SystemExit):
         # Python prints anything but a number, and ends with 1.
-        return "exit", f"exit code {error.code if isinstance(error.code, int) else int(error.code is not None)}"
+        code = int(error.code) if isinstance(error.code, int) else int(error.code is not None)
+        return of_exit(code, "" if error.__context__ is None else in_one_line(error.__context__))
     return "exception", in_one_line(error)
+
+
+def of_exit(code: int, caught: str = "") -> tuple[str, str]:
+    """:param caught: The exception, in a line, that led to it: `torch.multiprocessing` ends a process so."""
+    return ("exception", caught) if code and blames_a_peer(caught) else ("exit", f"exit code {code}")

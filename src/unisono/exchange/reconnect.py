@@ -16,6 +16,9 @@ MOST_HELD = 256
 PARTING = 5.0
 """Seconds for which a connection that nobody waits for any more may come to its end: all ranks are in it, or none."""
 
+GIVING_UP = 0.5
+"""Seconds for the same where a listening thread is left behind."""
+
 NETWORK = "Set GLOO_SOCKET_IFNAME to the network interface that joins your hosts"
 
 OpenChannel = Callable[[int, int, threading.Event], GlooChannel]
@@ -87,6 +90,12 @@ class ReconnectingChannel:
         self._channel = None
         self._opening = None
         self._held.clear()
+
+    def give_up(self) -> None:
+        """Called by who leaves the thread behind that uses this channel; what is on its way gets a moment to end."""
+        if (opening := self._opening) is not None:
+            opening.given_up.set()
+            opening.join(GIVING_UP)
 
     def close(self) -> None:
         """Waits for connections on their way: one that comes back while the interpreter ends aborts the process."""

@@ -6,26 +6,25 @@ a step and goes on; nothing here can make it wait. Troubles degrade to what this
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from unisono.common.backoff import Backoff
-from unisono.exchange import store
 from unisono.exchange.departures import Departures
 from unisono.exchange.evidence_messages import EvidenceMessages
 from unisono.exchange.gloo_channel import Payload
 from unisono.exchange.last_word import LastWord
-from unisono.exchange.reconnect import ReconnectingChannel
+from unisono.exchange.reconnect import PARTING, ReconnectingChannel
 from unisono.exchange.store import Message, MessageStore
+from unisono.exchange.wait_for_end import FAREWELL, wait_for_end
 from unisono.exchange.watch_rank0 import WatchRank0
 from unisono.listen.handover import Handover
 from unisono.listen.listening_plan import Announcement, ListeningPlan
@@ -49,14 +48,14 @@ SIGN_OF_LIFE = 1.0
 """Seconds after which a rank posts an empty message."""
 
 LONGEST_QUEUE, LONGEST_OUTBOX = 256, 1_000
-FAREWELL = 6.0
-"""Seconds for what is still on its way at the end; longer than the 5 s that a name server may hold the store up."""
-
-STANDS_STILL, STANDS_STILL_AT_END = 10.0, 1.5
-"""Seconds of one turn after which the listening thread counts as stuck."""
+STANDS_STILL = 10.0
+"""Seconds of one turn after which the listening thread counts as stuck, while the job trains."""
 
 LAST_DIRECTIONS = 2.0
 """Seconds for directions that rank 0 has not taken over yet at the end."""
+
+WORKING, FINISHING, PARTED, LEFT_BEHIND = "working", "finishing", "parted", "left behind"
+"""What the listening thread is at; once it has parted, all that it had to say is said."""
 
 GOING = ("exception", "signal")
 """Last words of a rank that goes before its job is over."""
@@ -68,6 +67,9 @@ class Rank0Part(Protocol):
     def turn(self, exchange: ExchangeThread) -> None: ...
     def gathered(self, step: int, packets_WP: Tensor) -> bool:
         """Whether all ranks spoke of the same step."""
+
+    def heard_again(self) -> None:
+        """Its own thread, which had stood still."""
 
     def awaits(self, step: int) -> None: ...
     def directions_lost(self) -> None: ...
@@ -124,7 +126,8 @@ class ExchangeThread:
         self._done = self._said_deaf = False
         self._greeted = False
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        self._closing, self._wake, self._finishing = threading.Event(), threading.Event(), threading.Event()
+        self._phase = WORKING
+        self._closing, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="unisono", daemon=True)
 
     def start(self) -> None:
@@ -159,21 +162,24 @@ class ExchangeThread:
         self.leave(word, patience)
         if threading.current_thread() is self._thread:
             return
-        self._wait_for_last_work(patience)
+        patience_of = {WORKING: patience, FINISHING: patience + 1.0, PARTED: PARTING + 1.0}
+        wait_for_end(self._thread, lambda: self._phase, patience_of, WORKING)
         if self._has_died():
             self._take_over()
         elif self._thread.is_alive():
             self._leave_behind()
-            self._say_deaf(closing=True)
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
     def _leave_behind(self) -> None:
         """It ends as soon as it is back in Python: one that returns from torch at the end of the process aborts it."""
-        self._done = True
+        has_parted, self._phase, self._done = self._phase == PARTED, LEFT_BEHIND, True
         ident = ctypes.c_ulong(self._thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        self.channel.give_up()
+        if not has_parted:
+            self._say_deaf(closing=True)
 
     def _take_over(self) -> None:
         """Whoever closes a thread that has died does its last work."""
@@ -181,35 +187,7 @@ class ExchangeThread:
         self._done = True
         self._try(self._finish)
         self._try(self._finished)
-
-    def _wait_for_last_work(self, patience: float) -> None:
-        """Not for a thread that stands still: it uses no processor time, while on a busy machine a turn may take long.
-
-        The store may be held up for seconds: a thread that comes back from it while the interpreter ends would abort
-        the process.
-        """
-        moved, used = time.monotonic(), self._processor_time()
-        deadline, finishing = moved + patience, False
-        while self._thread.is_alive():
-            self.join(TURN)
-            now, before, used = time.monotonic(), used, self._processor_time()
-            if not finishing and self._finishing.is_set():
-                deadline, finishing = now + patience + 1.0, True
-            moved = now if used != before or finishing else moved
-            stands_still = now > deadline or now - moved > STANDS_STILL_AT_END
-            if stands_still and not (self._is_in_the_store() and now - moved < FAREWELL):
-                return
-
-    def _is_in_the_store(self) -> bool:
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        return frame is not None and frame.f_code.co_filename == store.__file__
-
-    def _processor_time(self) -> str:
-        """As the kernel counts it; always the same where it does not say."""
-        try:
-            return Path(f"/proc/self/task/{self._thread.native_id}/schedstat").read_text().split()[0]
-        except (OSError, IndexError):
-            return ""
+        self.channel.close()
 
     def _has_died(self) -> bool:
         return self._thread.ident is not None and not self._thread.is_alive() and not self._done
@@ -224,11 +202,15 @@ class ExchangeThread:
         self._deaf(word, closing)
 
     def _run(self) -> None:
-        while not self._ends_while_resting():
-            self._try(self._turn)
-        self._try(self._finish)
-        self._try(self._finished)
-        self._done = True
+        # A program may have a hook that ends it where a thread does not end by itself.
+        with contextlib.suppress(SystemExit):
+            while not self._ends_while_resting():
+                self._try(self._turn)
+            self._try(self._finish)
+            self._phase = PARTED
+            self._try(self._finished)
+            self.channel.close()
+            self._done = True
 
     def _ends_while_resting(self) -> bool:
         busy = self._queue or not self.channel.idle or self.plan.hears(self.newest + 1)
@@ -262,6 +244,10 @@ class ExchangeThread:
         else:
             self._watch.turn(self.run_facts, self.newest, self.stalled())
         self._turned = newest
+        if self._said_deaf:
+            self._said_deaf = False
+            if self._rank0 is not None:
+                self._rank0.heard_again()
 
     def stalled(self) -> float:
         """Seconds for which training has waited in one step, for others or for its device."""
@@ -290,7 +276,7 @@ class ExchangeThread:
             self.run_facts = self.message_store.run_facts()
 
     def _open_handovers(self) -> None:
-        while self._queue and self._queue[0].ready():
+        while self._is_ready(self._queue):
             handover = self._queue.popleft()
             try:
                 signal, messages = self._testify(handover)
@@ -304,8 +290,18 @@ class ExchangeThread:
         self._open_validations()
 
     def _open_validations(self) -> None:
-        while self._validations and self._validations[0].ready():
+        while self._is_ready(self._validations):
             self._messages.append(self._validations.popleft().message())
+
+    def _is_ready(self, waiting: deque[Any]) -> bool:
+        """Whether the first of them is; one that cannot be asked, as after a failure of its device, is given up."""
+        try:
+            return bool(waiting) and waiting[0].ready()
+        except Exception as error:
+            self.complain(f"a step could not be read ({type(error).__name__}: {error}); training is not affected")
+            waiting.popleft()
+            self.lost += 1
+            return False
 
     def _testify(self, handover: Handover) -> tuple[RankStep, list[Message]]:
         """Evidence that cannot be read must not cost the step's own numbers."""
@@ -367,7 +363,7 @@ class ExchangeThread:
             self._rank0.directions_lost()
 
     def _finish(self) -> None:
-        self._finishing.set()
+        self._phase = FINISHING
         deadline = time.monotonic() + self._patience
         self._open_handovers()
         # The last steps may still be on their way from a GPU.
@@ -386,9 +382,8 @@ class ExchangeThread:
                 self.exchange_directions()
                 time.sleep(TURN / 4)
         finally:
-            if self._rank0 is None:
+            if self._rank0 is None and self._phase != LEFT_BEHIND:
                 self._watch.find(self.run_facts, word)
-            self.channel.close()
 
     def _in_vain(self, word: LastWord) -> bool:
         """Nobody takes what is still on its way."""

@@ -21,9 +21,14 @@ FIND_SECONDS, FIND_PAUSE = 0.4, 0.005
 
 class WatchRank0:
     def __init__(
-        self, message_store: MessageStore, departures: Departures, tell: Callable[[list[DepartureRecord]], None]
+        self,
+        message_store: MessageStore,
+        departures: Departures,
+        tell: Callable[[list[DepartureRecord]], None],
+        take_back: Callable[[], None] = lambda: None,
     ) -> None:
-        self._message_store, self._departures, self._tell = message_store, departures, tell
+        """:param take_back: Called when rank 0 was only silent."""
+        self._message_store, self._departures, self._tell, self._take_back = message_store, departures, tell, take_back
         self._sign, self._sign_at, self._asked = b"", time.monotonic(), 0.0
 
     def turn(self, run_facts: dict[str, Any] | None, newest: int, stalled: float) -> None:
@@ -31,7 +36,7 @@ class WatchRank0:
             return
         self._departures.attempt = run_facts["attempt"]
         self._departures.registered(0, run_facts)
-        self._departures.reported(0, newest - 1)
+        self._reported(newest - 1)
         self._departures.look(newest)
         self._listen(stalled)
         self._departures.miss(newest, stalled)
@@ -41,7 +46,7 @@ class WatchRank0:
         """Whether it is rank 0 whose going has made this rank go."""
         if run_facts is None:
             return
-        self._departures.reported(0, word.step)
+        self._reported(word.step)
         deadline = time.monotonic() + FIND_SECONDS
         while True:
             self._departures.look(word.step, at_once=True)
@@ -54,16 +59,25 @@ class WatchRank0:
             time.sleep(FIND_PAUSE)
         self._tell(self._departures.news(everything=True))
 
+    def _reported(self, step: int) -> None:
+        """No rank gets further without the others; where one does, rank 0 was left behind."""
+        if 0 not in self._departures.gone:
+            self._departures.reported(0, step)
+
     def _listen(self, stalled: float) -> None:
         """Where its process cannot be seen. It is missed only if nobody gets on."""
         now = time.monotonic()
-        if self._departures.sees(0) or now - self._asked < BETWEEN_SIGNS:
+        silent = self._departures.is_silent(0)
+        if (self._departures.sees(0) and not silent) or now - self._asked < BETWEEN_SIGNS:
             return
         self._asked = now
         sign = self._message_store.sign_of_life()
         if sign != self._sign:
             self._sign, self._sign_at = sign, now
-        elif min(now - self._sign_at, stalled) > SILENT_SECONDS:
+            if silent:
+                self._departures.returned([0])
+                self._take_back()
+        elif not silent and min(now - self._sign_at, stalled) > SILENT_SECONDS:
             self._departures.silent([0], SILENT_SECONDS)
 
     def _ask_store(self, newest: int, hosted: bool) -> None:

@@ -39,8 +39,8 @@ LAST_WORDS_SECONDS, GRACE_SECONDS = 1.0, 0.2
 LAST_DIRECTIONS_SECONDS = 0.5
 """For directions that are on their way when all have said that they are done; in short jobs, for their connection."""
 
-FIND_SECONDS = 0.8
-"""For finding out who went first, where rank 0 goes itself."""
+FIND_SECONDS, FIND_SECONDS_SIGNALLED = 0.8, 0.4
+"""For finding out who went first, where rank 0 goes itself; a signal ends the process after 0.8 s."""
 
 QUIET_SECONDS = 2.5
 """Without a sign of life after which nobody waits for a rank at the end."""
@@ -131,6 +131,9 @@ class Rank0:
         for record in self._validations.complete(written, everything):
             self._put(record)
 
+    def heard_again(self) -> None:
+        self._note(CHANGES["returned"].format(ranks=self._named([0])), about="returned", ranks=self._named([0]))
+
     def awaits(self, step: int) -> None:
         self.assembler.await_directions(step)
 
@@ -184,7 +187,8 @@ class Rank0:
         if word.how in GOING:
             if not exchange.departures.unexplained(word):
                 return bool(others) and waited < GRACE_SECONDS
-            return (bool(others) or exchange.departures.undecided) and waited < FIND_SECONDS
+            patience = FIND_SECONDS_SIGNALLED if word.how == "signal" else FIND_SECONDS
+            return (bool(others) or exchange.departures.undecided) and waited < patience
         if self._introduced and not others:
             self._all_done_at = self._all_done_at or time.monotonic()
             return not exchange.channel.idle and time.monotonic() - self._all_done_at < LAST_DIRECTIONS_SECONDS

@@ -13,6 +13,7 @@ from typing import Any
 
 from unisono.common.console import Console
 from unisono.common.unseen_frame import HOME, unseen_by_warnings
+from unisono.monitor.noted_exit import note_exits
 from unisono.monitor.nothing_heard import ProcessEnd
 
 _monitors: list[Any] = []
@@ -24,6 +25,7 @@ def install() -> None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    note_exits()
     sys.excepthook = _without_our_frames(sys.excepthook)
     _follow(DistributedDataParallel)
     if hasattr(dist, "destroy_process_group"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import signal
 import sys
@@ -16,9 +15,9 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
 
 from unisono.exchange.departures import STAYS
+from unisono.monitor.noted_exit import note_exits
 
 SIGTERM = "SIGTERM"
 """The reason where this process ends by it; `WARNED` where the program has a handler of its own and may go on."""
@@ -30,9 +29,15 @@ PATIENCE = 0.8
 Waits = Callable[[float], None]
 Callback = Callable[[str], Waits | None]
 _callbacks: list[Callback] = []
-_watching = _warned = False
-_exit: tuple[SystemExit, float] | None = None
-"""The newest call of `sys.exit`, and when it was."""
+_watching = False
+_warned_at: float | None = None
+"""When the program last met SIGTERM with a handler of its own."""
+
+GOES_ON = 30.0
+"""Seconds of training after SIGTERM beyond which the program has gone on; a launcher waits for no longer."""
+
+STALE = "_unisono_is_stale"
+"""Marks an exception, which would keep its frames alive if it were held here."""
 
 _speaking = threading.RLock()
 
@@ -40,8 +45,10 @@ _speaking = threading.RLock()
 def on_exit(callback: Callback) -> None:
     """`callback(reason)` is called when this process is about to end early; what it returns may wait some seconds."""
     _callbacks.append(callback)
+    with contextlib.suppress(Exception):
+        setattr(_newest_error(), STALE, True)
     _watch_sigterm()
-    _watch_exit()
+    note_exits()
 
 
 def forget(callback: Callback) -> None:
@@ -50,19 +57,18 @@ def forget(callback: Callback) -> None:
 
 
 def uncaught() -> BaseException | None:
-    """The exception that nobody caught and that ends the interpreter."""
-    error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    return error
+    """The exception that nobody caught and that ends the interpreter; a notebook outlives those of its cells."""
+    error = _newest_error()
+    return None if hasattr(error, STALE) or hasattr(sys, "ps1") else error
 
 
-def exit_since(moment: float) -> SystemExit | None:
-    """The `sys.exit` by which the interpreter ends; one from before that moment has been caught."""
-    return _exit[0] if _exit is not None and _exit[1] >= moment else None
+def _newest_error() -> BaseException | None:
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
 
 
-def warned() -> bool:
-    """Whether the program has met SIGTERM and gone on."""
-    return _warned
+def warned(trained_until: float) -> bool:
+    """Whether the program has met SIGTERM, and ends because of it."""
+    return _warned_at is not None and trained_until - _warned_at < GOES_ON
 
 
 def speak(reason: str) -> None:
@@ -78,20 +84,6 @@ def speak(reason: str) -> None:
         if reason == SIGTERM and waits:
             # So long that a rank which is sent away because this one has ended is sent away visibly later.
             time.sleep(max(0.0, began + STAYS - time.monotonic()))
-
-
-def _watch_exit() -> None:
-    """Python keeps nothing of a SystemExit that would tell at the end with which code it ends."""
-    original = sys.exit
-    if getattr(original, "__wrapped__", None) is None:
-
-        @functools.wraps(original)
-        def noting_exit(status: object = None, /) -> NoReturn:
-            global _exit
-            _exit = SystemExit(status), time.time()
-            original(status)  # type: ignore[arg-type]
-
-        sys.exit = noting_exit
 
 
 def _watch_sigterm() -> None:
@@ -131,11 +123,11 @@ def _die(number: int, frame: FrameType | None) -> None:
 
 
 def _wait_for_signals(read_end: int) -> None:
-    global _warned
+    global _warned_at
     while number := os.read(read_end, 1):
         if number[0] == signal.SIGTERM:
             dies = signal.getsignal(signal.SIGTERM) is _die
-            _warned = not dies
+            _warned_at = None if dies else time.time()
             speak(SIGTERM if dies else WARNED)
             if dies:
                 # Only the main thread may use `signal.signal`, and it may be stuck in a collective.

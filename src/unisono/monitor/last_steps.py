@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unisono.common.whole_file import replacing
-from unisono.exchange.last_word import LastWord, of_error
-from unisono.exchange.thread import GOING, ExchangeThread
+from unisono.exchange.last_word import LastWord, of_error, of_exit
+from unisono.exchange.thread import ExchangeThread
 from unisono.listen.messages import RankStep
 from unisono.monitor import exit_hooks
+from unisono.monitor.noted_exit import exit_since
 from unisono.records import DepartureRecord, LocalStep, to_line
 
 TRIAL = "UNISONO_TRIAL"
@@ -32,18 +33,26 @@ class LastSteps:
         if facts is not None:
             attempt = facts["attempt"]
             steps = [_local(signal, attempt, self._rank) for signal in list(self.steps)]
-            own = self._own_departure(exchange, attempt)
+            word = exchange.last_word
+            own = [self.own_departure(exchange, word)] if word is not None and word.ended != "finished" else []
             write_rank_file(facts["run_dir"], self._rank, [*steps, *own, *self.departures])
 
     def try_to_write(self, exchange: ExchangeThread) -> None:
         with contextlib.suppress(Exception):
             self.write(exchange)
 
-    def _own_departure(self, exchange: ExchangeThread, attempt: int) -> list[DepartureRecord]:
-        word = exchange.last_word
-        if word is None or word.how not in GOING:
-            return []
-        return [DepartureRecord(attempt, exchange.newest, word.time, self._rank, word.how, word.detail, self._rank)]
+    def tell(self, exchange: ExchangeThread, departures: Sequence[DepartureRecord]) -> None:
+        self.departures += departures
+        self.try_to_write(exchange)
+
+    def take_back_silence(self, exchange: ExchangeThread) -> None:
+        """Of rank 0, which is heard again."""
+        self.departures[:] = [one for one in self.departures if one.how != "silence"]
+        self.try_to_write(exchange)
+
+    def own_departure(self, exchange: ExchangeThread, word: LastWord) -> DepartureRecord:
+        attempt = 0 if exchange.run_facts is None else exchange.run_facts["attempt"]
+        return DepartureRecord(attempt, exchange.newest, word.time, self._rank, word.how, word.detail, self._rank)
 
 
 def write_rank_file(run_dir: str, rank: int, records: Sequence[LocalStep | DepartureRecord]) -> None:
@@ -65,10 +74,11 @@ def last_word(error: BaseException | None, exits: bool, backward_error: str, tra
     how, detail = "exit" if exits else "", ""
     if error is not None and not isinstance(error, StopIteration | GeneratorExit):
         how, detail = of_error(error)
-    elif exit_hooks.warned():
+    elif exits and (leaves := exit_since(trained_until)) is not None:
+        how, detail = of_exit(*leaves)
+    if LastWord(how, detail).exit_code and exit_hooks.warned(trained_until):
+        # Its own handler has ended it. One that saved a checkpoint and ended with 0 has finished.
         return signalled()
-    elif exits and (leaves := exit_hooks.exit_since(trained_until)) is not None:
-        how, detail = of_error(leaves)
     if how == "exit" and backward_error:
         # Somebody caught it and ended the process, as `torch.multiprocessing` does.
         how, detail = "exception", backward_error

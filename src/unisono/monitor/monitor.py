@@ -26,7 +26,8 @@ from unisono.exchange.last_word import LastWord
 from unisono.exchange.rank_facts import compared_model, compared_settings, own_facts
 from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.store import MessageStore, StoreConnections, enter_together, wait_for_registrations
-from unisono.exchange.thread import FAREWELL, GOING, ExchangeThread
+from unisono.exchange.thread import ExchangeThread
+from unisono.exchange.wait_for_end import FAREWELL
 from unisono.exchange.watch_rank0 import WatchRank0
 from unisono.listen import torch_patches
 from unisono.listen.evidence.collector import EvidenceCollector
@@ -41,6 +42,7 @@ from unisono.measure.rank0 import Rank0
 from unisono.monitor import exit_hooks
 from unisono.monitor.last_steps import LastSteps, last_word, signalled
 from unisono.monitor.live_diagnosis import LiveDiagnosis
+from unisono.monitor.noted_exit import exit_since
 from unisono.monitor.run_recorder import RunRecorder
 from unisono.monitor.settings import Settings
 from unisono.records import DecisionRecord, DepartureRecord
@@ -49,6 +51,9 @@ from unisono.records.finding import Finding
 from unisono.show.sinks.feed import Feed
 
 RING = 1_000
+LAST_WORD_SECONDS = 1.0
+"""For a last word over a store that may not answer."""
+
 CRASH_PATIENCE = 1.0
 """Seconds for others' last messages when this rank has failed: its launcher waits to hear of it."""
 
@@ -191,7 +196,12 @@ class Monitor:
         self._close(sys.exc_info()[1])
 
     def _close_at_exit(self) -> None:
-        self._close(sys.exc_info()[1], exits=True)
+        said = self._exchange.last_word
+        error = sys.exc_info()[1]
+        self._close(error, exits=True)
+        if said is not None and said.ended == "finished":
+            # Its model was gone before the process failed.
+            self.tell_of_bad_exit(error)
 
     def _close(self, error: BaseException | None, exits: bool = False) -> None:
         """:param error: The one that leads through this call, as in a `finally` block."""
@@ -200,7 +210,7 @@ class Monitor:
         self._stop_listening()
         error = exit_hooks.uncaught() or error
         word = last_word(error, exits, self._tracker.backward_error, self._exchange.trained_until)
-        going = word.how in GOING
+        going = word.ended != "finished"
         if going:
             # Something at once; later once more, with steps that the listening thread has not taken over yet.
             self._exchange.leave(word, CRASH_PATIENCE)
@@ -213,26 +223,22 @@ class Monitor:
         if self._forked_ends is not None:
             self._forked_ends.cancel()
 
-    def tell_of_bad_exit(self) -> None:
-        """Called at the end of a process whose listening has ended before, with the process group."""
-        word = last_word(exit_hooks.uncaught(), True, "", self._exchange.trained_until)
-        facts, rank = self._exchange.run_facts, self._global_rank
-        if os.getpid() != self._pid or word.ended == "finished" or facts is None:
+    def tell_of_bad_exit(self, error: BaseException | None = None) -> None:
+        """Called at the end of a process whose listening has ended before, with its model or the process group."""
+        word = last_word(exit_hooks.uncaught() or error, True, "", self._exchange.trained_until)
+        if os.getpid() != self._pid or word.ended == "finished" or self._exchange.run_facts is None:
             return
-        departure = DepartureRecord(
-            facts["attempt"], self._exchange.newest, word.time, rank, word.how, word.detail, told_by=rank
-        )
+        departure = self._last_steps.own_departure(self._exchange, word)
         if self._log is not None:
             self._log.amend_end(word, departure)
         else:
-            self._last_steps.departures.append(departure)
-            self._last_steps.try_to_write(self._exchange)
+            self._last_steps.tell(self._exchange, [departure])
 
     def _process_ends(self, reason: str) -> Callable[[float], None] | None:
         """Called in the last moment of a process, perhaps from another thread while training still waits."""
         dies = reason == exit_hooks.SIGTERM
         if dies:
-            self._exchange.leave(signalled(), exit_hooks.PATIENCE)
+            self._exchange.leave(signalled(), exit_hooks.PATIENCE / 4)
         self._last_steps.try_to_write(self._exchange)
         return self._exchange.join if dies else None
 
@@ -241,8 +247,9 @@ class Monitor:
         if os.getpid() == self._pid:
             self._stop_listening()
             # Where a script leaves by `sys.exit`, its model goes before the interpreter does.
-            leaves = exit_hooks.exit_since(self._exchange.trained_until)
-            self._exchange.leave(None if leaves is None else last_word(leaves, True, ""))
+            trained_until = self._exchange.trained_until
+            leaves = exit_since(trained_until) is not None
+            self._exchange.leave(last_word(None, True, "", trained_until) if leaves else None)
 
     def _stop_listening(self) -> None:
         if not self.closed:
@@ -271,19 +278,29 @@ class Monitor:
             if self._log is not None:
                 self._log.note_deaf(self._global_rank, word, closing)
             elif closing:
-                with self._stores.for_waiting() as store:
-                    self._exchange.message_store.last_word_over(store, word)
+                # The store may be what the thread stands still in.
+                say = threading.Thread(target=self._say_last_word, args=(word,), name="unisono-last-word", daemon=True)
+                say.start()
+                say.join(LAST_WORD_SECONDS)
         if closing:
             self._stores.let_go()
+
+    def _say_last_word(self, word: LastWord) -> None:
+        with contextlib.suppress(Exception), self._stores.for_waiting() as store:
+            self._exchange.message_store.last_word_over(store, word)
 
     def _departed(self, departures: list[DepartureRecord]) -> None:
         """Rank 0 has gone, and it cannot say so any more."""
         if departures:
-            self._last_steps.departures += departures
-            self._last_steps.try_to_write(self._exchange)
+            self._last_steps.tell(self._exchange, departures)
             if self.rank == 1:
                 for departure in departures:
                     self._console.complain(in_words(departure))
+
+    def _rank0_is_back(self) -> None:
+        self._last_steps.take_back_silence(self._exchange)
+        if self.rank == 1:
+            self._console.complain("the rank that had fallen silent gives signs of life again")
 
     def __enter__(self) -> Monitor:
         return self
@@ -340,7 +357,7 @@ class Monitor:
             write_last_steps=lambda: self._last_steps.write(self._exchange),
             finished=self._finished,
             departures=departures,
-            watch=WatchRank0(message_store, departures, self._departed),
+            watch=WatchRank0(message_store, departures, self._departed, self._rank0_is_back),
             deaf=self._deaf,
         )
 

@@ -139,8 +139,10 @@ class RunRecorder:
         text = f"ranks [{rank}] are not heard since step {step}, though training went on: unisono's thread stands still"
         note = NoteRecord(self.attempt, step, time.time(), text, about="unheard", ranks=(rank,))
         if self._lock.acquire(timeout=LOCK_SECONDS):
-            self._writer.write(note)
-            self._lock.release()
+            try:
+                self._writer.write(note)
+            finally:
+                self._lock.release()
             self.diagnosis.see_later(note)
         if closing:
             self.close(0, word)
@@ -157,10 +159,20 @@ class RunRecorder:
 
     def close(self, lost: int, word: LastWord | None = None) -> None:
         """Once. A listening thread that stands still may stand in the file, so that is not waited for."""
-        if self._closed or not self._lock.acquire(timeout=LOCK_SECONDS):
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
             return
-        self._closed = True
-        summary, word = self._summary, word or LastWord()
+        try:
+            if self._closed:
+                return
+            self._closed = True
+            end = self._write_end(lost, word or LastWord())
+        finally:
+            self._lock.release()
+        self.diagnosis.see(end)
+        self._tell_the_end()
+
+    def _write_end(self, lost: int, word: LastWord) -> EndRecord:
+        summary = self._summary
         self._end = end = EndRecord(
             attempt=self.attempt,
             step=self._last_step,
@@ -175,8 +187,10 @@ class RunRecorder:
         )
         self._writer.write(end)
         self._writer.close()
-        self._lock.release()
-        self.diagnosis.see(end)
+        return end
+
+    def _tell_the_end(self) -> None:
+        summary = self._summary
         for line in shielded(self._console.complain, "the summary", summary.lines) or []:
             self._console.say(line)
         verdict = shielded(self._console.complain, "the verdict", self.diagnosis.verdict) or "no verdict"

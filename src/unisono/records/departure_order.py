@@ -7,13 +7,19 @@ from collections.abc import Iterable, Sequence
 
 from unisono.records.run import DepartureRecord
 
+_WORDS = (
+    "(connection (closed|reset|refused)|closed by peer|broken pipe|socket (closed|is closed|timeout)|remote process"
+    "|ncclRemoteError|pair closure|timed out|timeout|watchdog|aborted on rank|failed to (connect|recv|send|pass))"
+)
 LOST_PEER = re.compile(
-    r"connection (closed|reset|refused)|closed by peer|broken pipe|socket (closed|is closed|timeout)|remote process"
-    r"|ncclRemoteError|pair closure|DistNetworkError|DistStoreError|gloo.*(timed out|timeout)|timed out waiting"
-    r"|watchdog|failed to (connect|recv|send)",
+    "Dist(Network|Store)Error"
+    f"|Dist(Backend)?Error: .*{_WORDS}"
+    f"|RuntimeError: (?=.*(gloo|nccl|TCPStore|c10d|monitoredBarrier)).*{_WORDS}"
+    "|RuntimeError: (connection closed by peer|application timeout caused pair)",
     re.IGNORECASE,
 )
-"""Words of an exception that another rank's end has caused."""
+"""An exception that another rank's end has caused, by kind and text: those of torch's collectives and of its store. The
+same words in any other, such as an `OSError`, are about a connection of the rank's own, to a disk or a database."""
 
 _WENT = {
     "signal": "was ended by a signal",
@@ -30,7 +36,12 @@ IN_A_ROW = 0.25
 
 
 def lost_a_peer(departure: DepartureRecord) -> bool:
-    return departure.how == "exception" and LOST_PEER.search(departure.detail) is not None
+    return departure.how == "exception" and blames_a_peer(departure.detail)
+
+
+def blames_a_peer(error: str) -> bool:
+    """:param error: Its kind and first line."""
+    return LOST_PEER.match(error) is not None
 
 
 def in_words(departure: DepartureRecord, host: str = "") -> str:
@@ -53,6 +64,8 @@ def latest_of_each(departures: Iterable[DepartureRecord]) -> list[DepartureRecor
 def first_to_go(departures: Sequence[DepartureRecord], world: int) -> list[DepartureRecord]:
     """Those whose going is not explained by another's; empty where that cannot be told."""
     unexplained = _unexplained(departures)
+    if _ended_alike(departures, world):
+        return []
     if not unexplained:
         return _first_signalled([one for one in departures if one.how == "signal"]) if world > 1 else []
     words = [one for one in unexplained if one.how in ("exception", "exit")]
@@ -65,9 +78,16 @@ def first_to_go(departures: Sequence[DepartureRecord], world: int) -> list[Depar
 
 
 def stopped_together(departures: Sequence[DepartureRecord], world: int) -> bool:
-    """The job was stopped from outside: nobody went, all were sent away."""
+    """The job was stopped from outside, or has ended as a whole: nobody went, all were sent away."""
     signalled = any(one.how == "signal" for one in departures)
-    return signalled and not _unexplained(departures) and not first_to_go(departures, world)
+    sent_away = signalled and not _unexplained(departures) and not first_to_go(departures, world)
+    return sent_away or _ended_alike(departures, world)
+
+
+def _ended_alike(departures: Sequence[DepartureRecord], world: int) -> bool:
+    """All have ended by themselves with the same exit code: so the job has ended, and nobody was left behind."""
+    alike = len({(one.how, one.detail) for one in departures}) == 1
+    return alike and len(departures) == world and departures[0].how == "exit"
 
 
 def _unexplained(departures: Sequence[DepartureRecord]) -> list[DepartureRecord]:

@@ -162,6 +162,13 @@ def test_a_job_that_did_not_end_well_is_not_healthy(ended, verdict, words, capsy
     assert " ".join(out.split()).startswith(words)
 
 
+def test_fail_on_resolved_alone_is_a_mistake(capsys):
+    write("run")
+    code, _, err = diagnose(capsys, "run", "--fail-on-resolved")
+    assert code == 2
+    assert "`--fail-on-resolved` should come with `--fail-on`" in err
+
+
 def test_the_checks_are_listed_if_asked(capsys):
     write("run")
     plain, listed = (diagnose(capsys, "run", *more)[1] for more in ((), ("--checks",)))
@@ -174,9 +181,9 @@ def test_the_checks_are_listed_if_asked(capsys):
 def test_the_score_of_the_manuals_is_told_beside_its_check(capsys, place):
     norms = {"grad_norm": lambda step: 40.0 if step == 150 else 1.0}
     invented.write(place / "run", invented.header(), invented.attempt(4), *invented.steps(**norms), invented.end(199))
-    assert "GSS (gradient norm over its mean in the 100 readings before) above 2 at 1 of" in " ".join(
-        diagnose(capsys, "run", "--checks")[1].split()
-    )
+    score = "GSS (gradient norm over its mean in the 100 readings before) above 2 at 1 of"
+    for options, times in (((), 1), (("--checks",), 2), (("--markdown",), 1)):
+        assert " ".join(diagnose(capsys, "run", *options)[1].split()).count(score) == times, options
 
 
 @pytest.mark.parametrize("name", ["UN101", "un101", "duplicated-data", "UN101,UN101"])

@@ -50,6 +50,10 @@ def silent_from(step, rank=1, workers=4):
     }
 
 
+def two_fall_silent(step):
+    return (True, None if step >= 60 else True, None if step >= 30 else True, True)
+
+
 def lost_directions(every):
     return {name: (lambda step: () if step % every else (0.2,) * 4) for name in ("cos_W", "window_cos_W")} | {
         name: (lambda step: None if step % every else 1) for name in ("cos_mean", "window_start", "window_steps")
@@ -71,6 +75,29 @@ def test_a_run_that_was_heard_whole():
     }
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_gradients_of_zeros_have_no_direction_and_do_no_harm(workers):
+    """All margins are met, or no answer of a group is better than another."""
+    zero, others = {"norm_W": 0.0, "cos_W": None}, {"norm_W": 1.0, "cos_W": None if workers == 2 else 0.2}
+
+    def of(name):
+        usual = {"norm_W": 1.0, "cos_W": 0.2}
+        return lambda step: tuple(
+            usual[name] if step % 3 == 0 else (zero if worker == step % workers else others)[name]
+            for worker in range(workers)
+        )
+
+    found = heard(*run(end(), workers=workers, loader=None, norm_W=of("norm_W"), cos_W=of("cos_W")))
+    assert (found.directions, found.why) == (1.0, None)
+
+
+def test_a_worker_whose_data_have_ended_inside_join_is_not_missed():
+    joined = FactsRecord(1, 0, 1e9, "model", same={"data": "uneven, inside Join"})
+    records = run(end(), **silent_from(40))
+    assert heard(*records).too_little == "rank 1 was not heard since step 40"
+    assert heard(*records[:1], joined, *records[1:]).silent == {}
+
+
 def test_every_check_that_healthy_needs_is_a_rule():
     codes = {"UN101", "UN102", "UN106", "UN202", "UN301", "UN302", "UN303", "UN404", "UN501", "UN502"}
     assert set(NEEDED) == codes
@@ -83,6 +110,10 @@ def test_every_check_that_healthy_needs_is_a_rule():
         (run(end(), workers=1, loader=None), "one worker alone: there is nobody to compare it with"),
         (run(end(), **silent_from(40)), "rank 1 was not heard since step 40"),
         (run(end(), **silent_from(0)), "rank 1 was never heard"),
+        (
+            run(end(), finite_W=two_fall_silent),
+            "rank 2 was not heard since step 30, rank 1 was not heard since step 60",
+        ),
         (run(end(), **lost_directions(every=4)), "directions were heard in 25 % of the steps: too few for UN501"),
         (
             run(end(), missed=lambda step: step % 3 > 0, heard=lambda step: step % 3 == 0),

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.listening import FIRST_RANK, Listeners
 from unisono.common.schedule import every
-from unisono.exchange import store, thread
+from unisono.exchange import store, thread, wait_for_end
 from unisono.exchange.reconnect import ReconnectingChannel
 from unisono.exchange.thread import FIRST_PAUSE, HURRY, LONGEST_PAUSE, TURN, UNHURRIED, ExchangeThread
 from unisono.listen.listening_plan import ListeningPlan
@@ -92,7 +92,7 @@ def test_many_steps_do_not_wait_for_a_turn_and_neither_does_the_end():
 @pytest.fixture
 def short(monkeypatch):
     monkeypatch.setattr(thread, "STANDS_STILL", 0.2)
-    monkeypatch.setattr(thread, "STANDS_STILL_AT_END", 0.3)
+    monkeypatch.setattr(wait_for_end, "STANDS_STILL_AT_END", 0.3)
 
 
 def turning(listeners, rank, trouble):
@@ -194,6 +194,61 @@ def test_a_thread_that_waits_for_the_store_is_waited_for(short):
     assert time.monotonic() - began > 1.0
     assert listeners.deaf == []
     assert listeners.finished == [0]
+
+
+def test_a_store_that_never_answers_is_not_waited_for_for_ever(short, monkeypatch):
+    monkeypatch.setattr(wait_for_end, "FAREWELL", 0.5)
+    listeners, began = Listeners(1), time.monotonic()
+    waits, go_on = compile("go_on.wait(30)", store.__file__, "exec"), threading.Event()
+    exchange = turning(listeners, 0, lambda: None)
+    exchange._finish = lambda: (setattr(exchange, "_phase", thread.FINISHING), exec(waits, {"go_on": go_on}))
+    exchange.close(patience=0.2)
+    assert 1.0 < time.monotonic() - began < 5.0
+    assert [closing for _, _, closing in listeners.deaf] == [True]
+    go_on.set()
+    exchange.join(10)
+    assert listeners.finished == []
+
+
+def test_a_thread_that_was_left_behind_at_its_last_work_goes_to_no_store(short):
+    listeners, go_on, used = Listeners(2), threading.Event(), []
+    exchange = turning(listeners, 1, lambda: None)
+    exchange._watch = SimpleNamespace(find=lambda *_: used.append("find"), turn=lambda *_: None)
+    exchange.message_store.send = lambda *_, **__: go_on.wait(30)
+    exchange.close(patience=0.0)
+    go_on.set()
+    exchange.join(10)
+    assert not exchange._thread.is_alive()
+    assert used == []
+
+
+def test_a_step_that_cannot_be_read_costs_no_last_word(short):
+    """As after a failure of the device: all that lies on it raises."""
+    listeners = Listeners(1)
+    exchange = turning(listeners, 0, lambda: None)
+
+    def ready():
+        raise RuntimeError("device-side assert")
+
+    exchange._queue.append(SimpleNamespace(step=3, time=time.time(), ready=ready))
+    exchange.close(patience=1.0)
+    assert any("a step could not be read (RuntimeError: device-side assert)" in line for line in listeners.complaints)
+    assert exchange.message_store.left == {0}
+    assert listeners.finished == [0]
+
+
+def test_a_thread_that_has_stood_still_is_heard_again(short):
+    listeners, go_on = Listeners(1), threading.Event()
+    exchange = turning(listeners, 0, lambda: go_on.wait(30))
+    time.sleep(0.3)
+    listeners.submit(3)
+    assert len(listeners.deaf) == 1
+    go_on.set()
+    deadline = time.monotonic() + 10
+    while ("returned", (FIRST_RANK,)) not in listeners.notes and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert ("returned", (FIRST_RANK,)) in listeners.notes
+    exchange.close(patience=1.0)
 
 
 def test_a_thread_that_stands_still_is_noticed_by_training(short):

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from benchmarks.detection import real_runs
@@ -49,6 +50,11 @@ def test_forked_ranks_know_who_they_are(tmp_path):
     assert "RANK" not in os.environ
 
 
+def children():
+    """Of this process; those of other tests may live on."""
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
 def test_a_forked_rank_that_fails_ends_the_others(tmp_path):
     def be_rank(rank):
         if rank == 1:
@@ -56,12 +62,11 @@ def test_a_forked_rank_that_fails_ends_the_others(tmp_path):
         time.sleep(60)
         (tmp_path / "survived").touch()
 
-    begun = time.monotonic()
+    begun, before = time.monotonic(), children()
     with pytest.raises(UserError, match="Rank 1 of the training failed: ValueError: out of luck"):
         fork_ranks(2, be_rank, tmp_path / "complaints")
     assert time.monotonic() - begun < 30
-    with pytest.raises(ChildProcessError):
-        os.wait()
+    assert children() <= before
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from unisono.exchange import departures as departures_module
 from unisono.exchange.last_word import LastWord
 from unisono.exchange.watch_rank0 import SILENT_SECONDS
 from unisono.measure.rank0 import HEARTBEAT_SECONDS, LAST_WORDS_SECONDS
+from unisono.monitor import exit_hooks
 from unisono.records import HeartbeatRecord
 
 WORLD = 3
@@ -113,6 +114,66 @@ def test_who_leaves_in_good_order_before_the_others_is_named_when_they_fail(flee
     assert told(fleet) == [(1, "exit", 2), (0, "exception", 2), (2, "exception", 2)]
 
 
+PIPE = "BrokenPipeError: [Errno 32] Broken pipe"
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_who_has_finished_well_is_not_blamed_for_anothers_own_connection(fleet, ended, lives):
+    for rank in (1, 2):
+        leaves(fleet, rank)
+    ended.update([] if lives else [1, 2])
+    leaves(fleet, 0, "exception", PIPE)
+    assert told(fleet) == [(0, "exception", 2)]
+    assert [one.rank for one in fleet.exchanges[0].departures.first] == [FIRST_RANK]
+
+
+def test_who_has_finished_well_elsewhere_is_not_blamed_for_a_connection_to_somebody(spread):
+    """Nobody knows whether its process lives; rank 2 may have gone."""
+    leaves(spread, 1)
+    leaves(spread, 0, "exception", RESET)
+    assert FIRST_RANK + 1 not in [one.rank for one in spread.departures]
+
+
+@pytest.mark.parametrize("how", ["", "exit"])
+def test_who_left_in_good_order_is_no_suspect(fleet, how):
+    """A process that lives, or of which nobody knows."""
+    departures = fleet.exchanges[0].departures
+    departures.said(1, LastWord(how, step=2), 2, None)
+    departures.suspect(set())
+    assert departures.lost == ({1} if how else set())
+
+
+def test_who_ends_with_an_exit_code_is_named_before_those_whom_the_launcher_then_sends_away(fleet):
+    leaves(fleet, 1, "exit", "exit code 1")
+    leaves(fleet, 2, "signal", "SIGTERM")
+    leaves(fleet, 0, "signal", "SIGTERM")
+    assert told(fleet)[0] == (1, "exit", 2)
+    assert [one.rank for one in fleet.exchanges[0].departures.first] == [FIRST_RANK + 1]
+
+
+def test_who_ends_with_an_exit_code_is_named_though_nobody_is_sent_away(fleet):
+    leaves(fleet, 1, "exit", "exit code 1")
+    fleet.turn(0, 2, seconds=0.3)
+    assert told(fleet) == []
+    fleet.turn(0, 2, seconds=1.1)
+    assert told(fleet) == [(1, "exit", 2)]
+
+
+def test_a_job_that_ends_with_an_exit_code_names_nobody(fleet):
+    for rank in (2, 1, 0):
+        leaves(fleet, rank, "exit", "exit code 3")
+    assert len(told(fleet)) == WORLD
+    assert fleet.exchanges[0].departures.first == []
+    assert fleet.complaints == []
+
+
+@pytest.mark.parametrize("others", [(), (1,)])
+def test_rank_0_that_is_ended_by_a_signal_while_others_live_is_done_before_its_process_ends(fleet, others):
+    for rank in others:
+        leaves(fleet, rank, "signal", "SIGTERM")
+    assert leaves(fleet, 0, "signal", "SIGTERM") < exit_hooks.PATIENCE * 0.7
+
+
 def test_rank_0_finds_out_who_went_before_it_goes_itself(fleet, ended):
     ended.add(2)
     assert leaves(fleet, 0, "exception", RESET) < 1
@@ -184,6 +245,33 @@ def test_rank_0_on_another_machine_falls_silent(spread):
     for _ in range(10):
         spread.turn(1, 2, seconds=1.0)
     assert [(one.rank, one.how) for one in spread.told[1]] == [(FIRST_RANK, "silence")]
+
+
+def test_rank_0_on_another_machine_that_comes_back_was_only_silent(spread):
+    taken_back = []
+    spread.exchanges[1]._watch._take_back = lambda: taken_back.append(True)
+    stands(spread, 1, 2)
+    for _ in range(10):
+        spread.turn(1, 2, seconds=1.0)
+    assert taken_back == []
+    for _ in range(3):
+        spread.turn(seconds=1.0)
+    assert taken_back == [True]
+    assert spread.exchanges[1].departures.gone == set()
+    for _ in range(10):
+        spread.turn(1, 2, seconds=1.0)
+    assert [one.how for one in spread.told[1]] == ["silence", "silence"]
+
+
+def test_rank_0_does_not_get_further_when_it_has_gone(fleet, ended):
+    ended.add(0)
+    fleet.turn(1, seconds=0.6)
+    for step in range(3, 9):
+        fleet.submit(step, 1)
+        fleet.turn(1, seconds=0.1)
+    ((rank, how, step),) = [(one.rank - FIRST_RANK, one.how, one.step) for one in fleet.told[1]]
+    assert (rank, how) == (0, "lost")
+    assert step < 3
 
 
 def test_a_store_that_is_gone_was_hosted_by_rank_0(spread):

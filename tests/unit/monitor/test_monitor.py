@@ -15,7 +15,7 @@ from torch import nn
 
 import unisono
 from unisono.listen import torch_patches
-from unisono.monitor import exit_hooks
+from unisono.monitor import exit_hooks, noted_exit
 from unisono.monitor import monitor as monitors
 from unisono.monitor.monitor import Monitor, NullMonitor
 from unisono.records import DepartureRecord
@@ -31,7 +31,8 @@ def no_crash_so_far(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     for name in ("last_exc", "last_value"):
         monkeypatch.delattr(sys, name, raising=False)
-    monkeypatch.setattr(exit_hooks, "_exit", None)
+    monkeypatch.setattr(noted_exit, "_newest", None)
+    monkeypatch.setattr(exit_hooks, "_warned_at", None)
     yield
     assert torch_patches._patched.listeners == ()
 
@@ -448,6 +449,34 @@ def test_a_model_that_goes_before_the_interpreter_does(tmp_path):
     wait_until(lambda: read_run(tmp_path / "run").ends)
     assert [(end.ended, end.detail) for end in read_run(tmp_path / "run").ends] == [("crashed", "exit code 3")]
     monitor.close()
+
+
+@pytest.mark.parametrize("way", ["exits", "raises"])
+def test_a_process_that_fails_when_its_model_has_gone(tmp_path, monkeypatch, way):
+    """`sys.exit(main())`: the model goes with the frame of `main`, before anybody knows how the process ends."""
+    model = nn.Linear(4, 1)
+    monitor = unisono.attach(model, run_dir=tmp_path / "run")
+    monitor.step()
+    monitor.retire()
+    if way == "exits":
+        with pytest.raises(SystemExit):
+            sys.exit(3)
+    else:
+        monkeypatch.setattr(sys, "last_value", ValueError("in the evaluation"), raising=False)
+    monitor._close_at_exit()
+    assert [end.ended for end in read_run(tmp_path / "run").ends] == ["finished", "crashed"]
+    (gone,) = [record for _, record in scan(tmp_path / "run") if isinstance(record, DepartureRecord)]
+    assert gone.how == ("exit" if way == "exits" else "exception")
+
+
+def test_what_was_said_of_rank_0_is_taken_back(attach, model, optimizer, tmp_path):
+    monitor = attach()
+    train(model, optimizer)
+    gone = [DepartureRecord(1, 0, 1.0, rank, how, told_by=0) for rank, how in ((1, "silence"), (2, "lost"))]
+    monitor._departed(gone)
+    assert departures_beside(tmp_path / "run") == gone
+    monitor._rank0_is_back()
+    assert departures_beside(tmp_path / "run") == gone[1:]
 
 
 def test_an_exit_that_was_caught_is_none(attach, model, optimizer, tmp_path):

@@ -24,13 +24,30 @@ def first(*departures, world=4):
         "DistNetworkError: The client socket has failed to connect",
         "DistBackendError: NCCL error: remote process exited or there was a network error",
         "RuntimeError: Application timeout caused pair closure",
+        "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
+        "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 2000 ms",
     ],
 )
 def test_exceptions_that_another_ranks_end_has_caused(text):
     assert lost_a_peer(went(0, "exception", text))
 
 
-@pytest.mark.parametrize("text", ["ValueError: as planned", "OutOfMemoryError: CUDA out of memory", "KeyError: 'x'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: as planned",
+        "OutOfMemoryError: CUDA out of memory",
+        "KeyError: 'x'",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "ConnectionResetError: Caught ConnectionResetError in DataLoader worker process 0.",
+        "MaxRetryError: HTTPSConnectionPool(host='s3'): Max retries exceeded (Connection refused)",
+        "OSError: failed to connect to s3 (gloo)",
+        "RuntimeError: cannot upload: failed to connect to s3",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 1024 vs 512",
+        "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1, invalid usage",
+    ],
+)
 def test_exceptions_of_its_own(text):
     assert not lost_a_peer(went(0, "exception", text))
     assert first(went(0, "exception", text), went(1, "exception", RESET)) == [0]
@@ -57,6 +74,16 @@ def test_a_job_that_is_stopped_as_a_whole():
     assert stopped_together(together[:1], world=1)
     assert not stopped_together(together[:1], world=2)
     assert not stopped_together([went(0, "exception", RESET)], 2)
+
+
+def test_a_job_that_ends_as_a_whole_with_an_exit_code():
+    """Nobody went before the others; with four of which one is left, three did."""
+    alike = [went(rank, "exit", "exit code 3", time=100 + rank) for rank in range(4)]
+    assert first(*alike) == []
+    assert stopped_together(alike, 4)
+    assert first(*alike[1:]) == [1, 2, 3]
+    assert not stopped_together(alike[1:], 4)
+    assert first(*alike[:3], went(3, "exit", "exit code 1")) == [0, 1, 2, 3]
 
 
 def test_nobody_is_named_where_the_order_is_not_known():

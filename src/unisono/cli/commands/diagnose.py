@@ -6,13 +6,14 @@ import argparse
 import json
 from typing import Any
 
+from unisono.common.errors import UserError
 from unisono.common.terminal import colour, table, width
 from unisono.diagnose.manuals import NAME, ManualThresholds
 from unisono.records.finding import SEVERITIES
 from unisono.show.analysis.checkup import Checkup, examine
 from unisono.show.text.catalogue import rule_named
 from unisono.show.text.findings import as_text
-from unisono.show.text.findings_markdown import as_markdown
+from unisono.show.text.findings_markdown import as_markdown, escaped
 
 
 def add_parser(subparsers: Any) -> None:
@@ -41,6 +42,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.fail_on_resolved and args.fail_on is None:
+        raise UserError("`--fail-on-resolved` should come with `--fail-on`. Found it alone. Write: --fail-on warning")
     codes = tuple(rule_named(name).code for names in args.ignore for name in names.split(","))
     checkup = examine(args.run, codes, manuals=ManualThresholds() if args.thresholds else None)
     if args.json:
@@ -56,7 +59,6 @@ def _checks(checkup: Checkup, markdown: bool) -> str:
     """Every check, what it looks for, and what came of it."""
     rows = [(code, rule_named(code).title(), result) for code, result in checkup.results()]
     if markdown:
-        return "\n".join(
-            ["| check | looks for | result |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
-        )
+        told = (" | ".join(map(escaped, row)) for row in rows)
+        return "\n".join(["| check | looks for | result |", "|---|---|---|", *(f"| {row} |" for row in told)])
     return "\n".join(table([("check", "looks for", "result"), *rows], "<<<"))

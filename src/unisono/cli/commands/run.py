@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from unisono.cli.run_arguments import INHERITED, USAGE, VARIABLES, RunRequest, parse
-from unisono.cli.run_header import begin_run_file, script_name
+from unisono.cli.run_header import BEGAN, begin_run_file, script_name
 from unisono.common.errors import UserError
 from unisono.records.runfile import RUNS, new_run_dir
 
@@ -66,7 +66,7 @@ def prepare(request: RunRequest, environment: Mapping[str, str]) -> dict[str, st
         run_dir = prepared["UNISONO_RUN_DIR"] = chosen_run_dir(script_name(request.command))
     if run_dir and environment.get("RANK", "0") == "0":
         length = begin_run_file(Path(run_dir), script_name(request.command or request.script))
-        prepared["UNISONO_RUN_BEGAN"] = str(length)
+        prepared[BEGAN] = str(length)
     return prepared
 
 

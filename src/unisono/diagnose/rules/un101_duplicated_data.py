@@ -32,10 +32,13 @@ class DuplicatedData(Rule):
         "but for dropout, and together they are worth one worker. It is found by comparing the dataset indices and the "
         "contents of the workers' batches, not by a high cosine: gradients of different data can agree closely early "
         "in training. Where augmentation makes the contents differ, equal targets prove it: those of the same indices, "
-        "or, after 32 steps, of samples without indices, if they vary from row to row and from step to step. Where "
-        "nothing of a batch can be compared, a warning is given for gradients and losses that different samples cannot "
-        "have: for 32 readings a noise scale below one sample, and losses that rise and fall together from batch to "
-        "batch while they differ between workers by less than a third of that."
+        "or, after 32 steps, of samples without indices, if they vary from row to row and from step to step, and if "
+        "half or more of the gradient is common to the workers. Targets of which no two in a batch are equal may be "
+        "the samples' numbers: they count only where the gradients agree as those of different samples cannot. Where "
+        "neither contents nor targets are equal, and the indices are not known to differ, a warning is given for "
+        "gradients and losses that different samples cannot have: for 32 readings a noise scale below one sample, and "
+        "losses that rise and fall together from batch to batch while they differ between workers by less than a third "
+        "of that."
     )
     correction = (
         "The manual alarms at a cosine above 0.99. Batches that are large for the noise in their gradients have such "
@@ -84,12 +87,13 @@ class DuplicatedData(Rule):
             self._hear_equal(record, run_state, shared, by_targets)
             return
         # Equal indices of batches whose contents are not known at this step say nothing either way.
-        differ = bool(record.compared or (record.indexed and not sharing(record.same_indices_W)))
-        if differ:
+        other_indices = bool(record.indexed and not sharing(record.same_indices_W))
+        if record.compared or other_indices:
             self._forget()
-        if judged and self._near.found:
+        near = self._near.found and not (other_indices and record.indexed == run_state.world)
+        if judged and near:
             self._suspect(record, run_state)
-        elif not self._near.found and (judged or differ):
+        elif not near and (judged or record.compared or other_indices):
             self.passed(record.step)
 
     def _hear_numbers(self, record: StepRecord, run_state: RunState) -> bool:
@@ -101,7 +105,7 @@ class DuplicatedData(Rule):
         return comparable.usable and not repeated and self._near.hear(record)
 
     def _hear_equal(self, record: StepRecord, run_state: RunState, shared: list[int], by_targets: bool) -> None:
-        if not record.fresh:
+        if not record.fresh or (by_targets and _may_be_numbers(record) and not self._near.agree):
             return
         self._steps.append(record.step)
         self._rows += max(0, record.target_rows - 1)
@@ -151,11 +155,16 @@ def _sharing(record: StepRecord) -> tuple[list[int], bool]:
         return contents, False
     targets = sharing(record.same_targets_W)
     # Different samples, as their indices or gradients say, may have equal targets.
-    if record.indexed:
-        differ = not sharing(record.same_indices_W)
-    else:
-        differ = record.cos_expected is not None and record.cos_expected < HALF
+    differ = bool(record.indexed) and not sharing(record.same_indices_W)
+    differ = differ or (record.cos_expected is not None and record.cos_expected < HALF)
     return ([], False) if differ else (targets, bool(targets))
+
+
+def _may_be_numbers(record: StepRecord) -> bool:
+    """Each target of a batch differs from all others in it, as the numbers of its samples do."""
+    samples = min((samples for samples in record.samples_W if samples), default=0)
+    pieces = max((backwards or 1 for backwards in record.backwards_W), default=1)
+    return 0 < samples <= record.target_rows * pieces
 
 
 def _is_tiny(record: StepRecord, run_state: RunState) -> bool:

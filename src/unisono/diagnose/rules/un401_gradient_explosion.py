@@ -36,16 +36,16 @@ class GradientExplosion(Statistical):
         "readings, and clearly above all of them. That alone is a remark: rare samples and harder data do it too. It "
         "is a warning if the loss goes on rising afterwards to twice its value, if the norm came back and the loss, "
         "normal before, stays raised, if the norm was 10,000 times too large, or if a quarter of what was learnt is "
-        "gone for 50 steps after the learning rate jumped up, with three times the norm; critical if after 50 steps "
-        "the loss is back at the first losses of the run and does not fall, or is no longer finite. A loss that rose "
-        "at once, for all workers and without a jump of the learning rate upwards, does not count: so it looks when "
-        "data become harder."
+        "gone for 100 steps (half: for 50) after the learning rate jumped up, with three times the norm, and does not "
+        "come back as after a warm restart; critical if after 50 steps the loss is back at the first losses of the run "
+        "and does not fall, or is no longer finite. A loss that rose at once, for all workers and without a jump of "
+        "the learning rate upwards, does not count: so it looks when data become harder."
     )
     correction = (
         "The manual alarms at a spike score (GSS) above 2. The literature has three different definitions of that "
         "score. Ours: the norm over its mean in the 100 readings before. Healthy training is above 2 at up to 14,108 "
-        "of a million steps, so spikes are counted in a remark (`unisono diagnose --checks`, `remarks` in its JSON, "
-        "the page's list of checks) and are no finding."
+        "of a million steps, so spikes are counted in a remark (below the findings of `unisono diagnose` and on the "
+        "page, `remarks` in JSON) and are no finding."
     )
     needs = "10 readings of the gradient norm"
     causes = {

@@ -27,6 +27,9 @@ BEGINNING, FIRST_LOSSES = 5, 25
 LEARNT = 0.02
 """A loss that has fallen by this share has been learnt from: then a small gradient may be success."""
 
+MUCH = 0.5
+"""A loss that was at this share of its first values has been learnt from, whatever becomes of it."""
+
 DONE = 1e-3
 """At this share of the first losses there may really be nothing left to learn."""
 
@@ -40,7 +43,7 @@ Said = tuple[str, dict[str, float], dict[str, float | str]]
 
 
 class GradientVanishing(Statistical):
-    """The gradients have vanished, and nothing more is learnt"""
+    """The gradients have vanished, or those of some layers"""
 
     code, slug, severity = "UN402", "gradient-vanishing", "warning"
     pattern = "Gradient Vanishing"
@@ -88,6 +91,9 @@ class GradientVanishing(Statistical):
 
     def __init__(self) -> None:
         self._always_zero = True
+        self._has_learnt = False
+        """Much, at some time: gradients that were small from the start on were large enough for it."""
+
         super().__init__()
 
     def forget(self) -> None:
@@ -147,7 +153,7 @@ class GradientVanishing(Statistical):
             self._accuse(record, run_state, *self._nothing(zeros, run_state))
         elif self._small.lasts and self._is_above(DONE) and self._is_stuck(norm):
             self._accuse(record, run_state, *self._against_early(norm, run_state), since=self._small.since)
-        elif self._near_zero.readings == self._readings and steps >= AT_THE_START and not self._has_fallen():
+        elif self._near_zero.readings == self._readings and steps >= AT_THE_START and not self._is_learning():
             self._accuse(record, run_state, *self._against_loss(norm, run_state), since=self._near_zero.since)
         elif faint:
             self._accuse(record, run_state, *self._against_layers(faint, record.norm_G, run_state))
@@ -166,6 +172,11 @@ class GradientVanishing(Statistical):
         first = self._first_loss
         error = 1.25 * scatter(self._first) / math.sqrt(len(self._first))
         return median(self._recent) < first - max(LEARNT * abs(first), CLEAR * error)
+
+    def _is_learning(self) -> bool:
+        """The loss has fallen; once it has fallen by half, also at a plateau and after a restart."""
+        self._has_learnt = self._has_learnt or 0 < median(self._recent) <= MUCH * self._first_loss
+        return self._has_learnt or self._has_fallen()
 
     def _is_stuck(self, norm: float) -> bool:
         """Nothing was learnt; or the gradient went at once, much is left to learn, and the loss has not moved since."""

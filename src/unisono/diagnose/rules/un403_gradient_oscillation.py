@@ -53,12 +53,13 @@ class GradientOscillation(Statistical):
         "One of three things. Edge of stability: over the last 200 steps the mean loss was more than 1.3 times what it "
         "was over its best 100 steps, at a learning rate that has risen by half or more since without a jump, and the "
         "losses of all workers swing together around their trend, with three times the variance that their batches "
-        "explain: so the weights swing. Batches too small: over 300 steps the mean loss, still above a tenth of its "
-        "first value, is no lower than it was before, while eight of ten norms span a factor of 8 or more, and so do "
-        "losses that are above zero, each worker's by itself. Where the norm was hardly heard, closer listening is "
-        "waited for. Or "
-        "over the last 50 consecutive steps the norm (where it is not heard at every step: the mean loss) has gone up "
-        "and down in turn at nine of ten steps, usually by more than half, three times as much as before."
+        "explain, and three times as clearly as over those 100 steps: so the weights swing. Batches too small: over "
+        "300 steps the mean loss, still above a tenth of its first value, is no lower than it was before, while eight "
+        "of ten norms span a factor of 8 or more, and so do losses that are above zero, each worker's by itself: a "
+        "remark, because batches of one sample look like this in healthy training, too, where little is left to learn "
+        "or the loss depends on a drawn noise level. Where the norm was hardly heard, closer listening is waited for. "
+        "Or over the last 50 consecutive steps the norm (where it is not heard at every step: the mean loss) has gone "
+        "up and down in turn at nine of ten steps, usually by more than half, three times as much as before."
     )
     correction = (
         "The manual gives no number. Noise alone makes norms of small batches differ tenfold while the loss falls; "
@@ -137,17 +138,28 @@ class GradientOscillation(Statistical):
         wild = high > WILD * low if heard else all(one.high > WILD_LOSS * one.low for one in self._blocks.last(LONG))
         if edge and (high > SWINGS * low or not heard):
             self._accuse_rate(record, run_state, _told(norms))
-        elif noise and wild:
-            self._accuse_batch(record, run_state, _told(norms))
+        elif noise and wild and self._is_remark:
+            self._remark_on_batch(record, run_state, _told(norms))
         elif self._blocks.lowest_long is not None and not (edge or noise):
             self.passed(record.step)
+
+    @property
+    def _is_remark(self) -> bool:
+        """A remark must not cover what was graver."""
+        return self.case is None or self.case.severity == "info"
+
+    def _make_room(self) -> None:
+        """What was only remarked on before began earlier, and has another cause."""
+        self.case = None if self._is_remark else self.case
 
     def _is_past_the_edge(self) -> bool:
         lowest, newest = self._blocks.lowest, self._blocks.last(2)
         if lowest is None or lowest.mean <= 0 or lowest.low < 0 or len(newest) < 2:
             return False
         limit = max(RAISED * lowest.mean, lowest.mean + WORTH_A_WORD * self._start_loss)
-        return all(block.mean > limit and block.shared > SHARED and _is_faster(block, lowest) for block in newest)
+        # Workers that draw the same lengths or tasks at each step swing together at their best, too.
+        shared = SHARED * max(1.0, lowest.shared)
+        return all(block.mean > limit and block.shared > shared and _is_faster(block, lowest) for block in newest)
 
     def _is_lost_in_noise(self) -> bool:
         before, newest = self._blocks.lowest_long, self._blocks.last(LONG)
@@ -162,6 +174,7 @@ class GradientOscillation(Statistical):
         lowest, newest = self._blocks.lowest, self._blocks.last(2)
         if lowest is None:
             return
+        self._make_room()
         now = mean_of(newest)
         heavy = _momentum(run_state) >= HEAVY
         self.report(
@@ -177,7 +190,7 @@ class GradientOscillation(Statistical):
             since=record.step - 2 * BLOCK + 1,
         )
 
-    def _accuse_batch(self, record: StepRecord, run_state: RunState, norms: str) -> None:
+    def _remark_on_batch(self, record: StepRecord, run_state: RunState, norms: str) -> None:
         newest, before = self._blocks.last(LONG), self._blocks.lowest_long or 0.0
         now, last = mean_of(newest), newest[-1]
         self.report(
@@ -188,6 +201,7 @@ class GradientOscillation(Statistical):
                 f"the last {LONG * BLOCK} steps it is {now:.3g}, no lower than before ({before:.3g})"
             ),
             causes={"small-batch": 0.8, "learning-rate": 0.6},
+            severity="info",
             evidence={"loss": now, "loss_before": before, "swing_to_noise": round(last.shared, 2)},
             since=record.step - LONG * BLOCK + 1,
         )
@@ -203,6 +217,7 @@ class GradientOscillation(Statistical):
             self.passed(record.step)
 
     def _accuse(self, record: StepRecord, run_state: RunState, swings: Swings, thing: str) -> None:
+        self._make_room()
         now, before = math.exp(swings.size), math.exp(swings.before)
         self.report(
             record.step,

@@ -58,7 +58,8 @@ class NonFinite(Rule):
         """Steps in a row that the guard skipped."""
 
     def on_attempt(self, record: AttemptRecord, run_state: RunState) -> None:
-        self._length = 0
+        self._length = self._kept_away = 0
+        self._skipped_by_guard.clear()
 
     def on_decision(self, record: DecisionRecord, run_state: RunState) -> None:
         if is_skip(record):

@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 from unisono.diagnose.rules.shared.recent_values import deviation
-from unisono.diagnose.rules.shared.run_state import RunState
+from unisono.diagnose.rules.shared.run_state import RunState, number
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median
 from unisono.records import StepRecord
@@ -154,7 +154,7 @@ class NoiseDominated(Statistical):
 
 def _of_few_samples(record: StepRecord, run_state: RunState) -> float:
     """The cosine of batches that few samples are divided into: what one has of them, the others have not."""
-    size, batch = run_state.fact("loader", "dataset"), max((samples or 0 for samples in record.samples_W), default=0)
-    if size is None or not size.isdecimal() or not batch:
+    size, batch = number(run_state.fact("loader", "dataset")), max((n or 0 for n in record.samples_W), default=0)
+    if size is None or not batch:
         return 0.0
-    return -1.0 if int(size) <= 2 * batch else -batch / (int(size) - batch)
+    return -1.0 if size <= 2 * batch else -batch / (size - batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from unisono.diagnose.rules.shared.dispersion_shifts import IN_A_ROW, PAST, Jump
+from unisono.diagnose.rules.shared.dispersion_shifts import IN_A_ROW, PAST, Jump, goes_below_zero
 from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.diagnose.statistics import median
@@ -51,8 +51,7 @@ class DispersionSpike(Statistical):
 
     def hear(self, record: StepRecord, run_state: RunState) -> None:
         loss, spread = record.loss_mean, record.loss_std
-        # Losses of both signs have no mean to measure their distance by: it goes through zero.
-        self._signed = self._signed or any(own is not None and own < 0 for own in record.loss_W)
+        self._signed = self._signed or goes_below_zero(record)
         if self._signed or loss is None or spread is None or loss <= 0 or len(record.loss_W) < 2:
             return
         jumped = self._jump.add(spread / loss)

@@ -26,7 +26,7 @@ class DispersionRise(Statistical):
         "The manual blames precision drift. Whether the weights differ is compared bit for bit (UN301); without that, "
         "growing dispersion speaks of the data."
     )
-    needs = "two or more workers and 450 steps with their losses"
+    needs = "two or more workers and 450 steps with their losses, none of them below zero"
     causes = {
         "data-drift": "the data of the workers become less alike: other files, other sources, sorted data",
         "replicas-differ": "the workers' weights drift apart",

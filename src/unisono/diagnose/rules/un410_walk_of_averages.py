@@ -16,8 +16,8 @@ FALLEN = 0.95
 FELL_BACK = 0.7
 """Of the dispersion that was told: it is not over when only the mean has stopped falling."""
 
-CONFIRMING = ("UN102", "UN105", "UN202", "UN301", "UN302", "UN303", "UN406", "UN501")
-"""Findings that say by other evidence that the workers differ."""
+CONFIRMING = ("UN102", "UN202", "UN301", "UN302", "UN303", "UN406", "UN501")
+"""Findings that say by other evidence that the workers differ. UN105 is no other evidence: the losses say that, too."""
 
 
 class WalkOfAverages(Statistical):
@@ -32,14 +32,15 @@ class WalkOfAverages(Statistical):
         "fine, but the workers agree less and less on what is being learnt: pause, and audit whether replicas are "
         "equal and how the data are sharded and shuffled. Without such a level it is told where the same workers' "
         "losses are the high ones all the time. Critical if the workers' weights were found to differ, or if another "
-        "check says that the workers differ (UN102, UN105, UN202, UN301, UN302, UN303, UN406, UN501)."
+        "check says that the workers differ (UN102, UN202, UN301, UN302, UN303, UN406, UN501). Where one worker's data "
+        "differ (UN105), that explains it."
     )
     correction = (
         "The manual calls it catastrophic by itself. Dispersion rises in healthy runs as well: early on, because an "
         "untrained model is wrong everywhere alike, and against the mean, when few hard samples make up most of a loss "
         "that falls."
     )
-    needs = "two or more workers and 450 steps with their losses"
+    needs = "two or more workers and 450 steps with their losses, none of them below zero"
     causes = {
         "replicas-differ": "the workers' weights drift apart: each one fits its own shard",
         "data-drift": "the data of the workers become less alike: other files, other sources",

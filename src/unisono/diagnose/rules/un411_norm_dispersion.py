@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 from unisono.diagnose.rules.shared.dispersion_shifts import IN_A_ROW, PAST, Jump
@@ -39,7 +40,8 @@ class NormDispersion(Statistical):
         "The standard deviation of the gradient norm across workers, divided by its mean, was for five readings in a "
         "row above all of its last 100 values and above three times their median. Or it was high from the start: of "
         "workers with data of their own, half or more have stayed apart for 64 readings or more, by a factor of 1.3 "
-        "or more and ten standard errors, so that nobody can be named. One worker that stays apart is UN501 or UN105. "
+        "or more and ten standard errors, so that nobody can be named; it is over when that is not true of the last "
+        "256. One worker that stays apart is UN501 or UN105. "
         "Norms that differ as much in no order are no finding: small batches and rare large samples do that."
     )
     correction = (
@@ -65,8 +67,11 @@ class NormDispersion(Statistical):
 
     def forget(self) -> None:
         self._jump = Jump()
-        self._gap_TW: list[list[float]] = []
-        self._began_at = 0
+        self._gap_TW: deque[list[float]] = deque(maxlen=AT_THE_START)
+        self._began_at = self._compared = 0
+        self._was_apart = False
+        """At some time: how long it lasts is worth following then."""
+
         self._means, self._losses = RecentValues(PAST), RecentValues(PAST)
         self._apart = False
 
@@ -101,17 +106,19 @@ class NormDispersion(Statistical):
             return
         if self._gap_TW and len(self._gap_TW[0]) != len(log_norm_W):
             self._gap_TW.clear()
-        if len(self._gap_TW) >= AT_THE_START:
+        if len(self._gap_TW) >= AT_THE_START and not self._was_apart:
             return
         self._began_at = self._began_at if self._gap_TW else record.step
         self._gap_TW.append(gaps_to_others(log_norm_W))
-        if len(self._gap_TW) < CONFIRMED or len(self._gap_TW) % IN_A_ROW:
+        self._compared += 1
+        if len(self._gap_TW) < CONFIRMED or self._compared % IN_A_ROW:
             return
-        level_by_worker = _apart(self._gap_TW)
+        level_by_worker = _apart(list(self._gap_TW))
         larger = [worker for worker, level in level_by_worker.items() if level > 0]
         # Of fewer than half each can be named: that is UN501's to tell.
-        if 2 * max(len(larger), len(level_by_worker) - len(larger)) >= len(log_norm_W):
-            self._apart = True
+        self._apart = 2 * max(len(larger), len(level_by_worker) - len(larger)) >= len(log_norm_W)
+        self._was_apart = self._was_apart or self._apart
+        if self._apart:
             self._tell_apart(record, run_state, level_by_worker, larger)
 
     def _tell_apart(

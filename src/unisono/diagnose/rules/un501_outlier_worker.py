@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from unisono.diagnose.rules.shared.batch_makeup import Makeup
 from unisono.diagnose.rules.shared.gradient_outliers import Apart, Gradients
@@ -10,6 +11,7 @@ from unisono.diagnose.rules.shared.known_batches import batches_known, new_batch
 from unisono.diagnose.rules.shared.layer_profile import Place
 from unisono.diagnose.rules.shared.repeated_batches import Repeated, RepeatedBatches
 from unisono.diagnose.rules.shared.run_state import RunState, spoken
+from unisono.diagnose.rules.shared.scaled_losses import Scale
 from unisono.diagnose.rules.shared.statistical_rule import Statistical
 from unisono.records import StepRecord
 
@@ -89,8 +91,9 @@ class OutlierWorker(Statistical):
             return
         self._makeup.hear(record)
         self._readings += 1
-        if run_state.scaled.found:
-            self._tell_scaled(record, run_state)
+        scaled = self._scaled(run_state)
+        if scaled:
+            self._tell_scaled(record, run_state, scaled)
             return
         was_alarmed, self._alarmed = self._alarmed, self._gradients.alarmed
         if self._gradients.ready and not (self._alarmed and was_alarmed and self._readings % EVERY):
@@ -143,8 +146,12 @@ class OutlierWorker(Statistical):
             for worker in apart.workers
         )
 
-    def _tell_scaled(self, record: StepRecord, run_state: RunState) -> None:
-        found = run_state.scaled.found
+    def _scaled(self, run_state: RunState) -> dict[int, Scale]:
+        """A loss that is summed grows with its tokens, and so does the gradient: UN105 says so."""
+        found = run_state.scaled.found.items()
+        return {worker: scale for worker, scale in found if not self._makeup.explains(worker, math.log(scale.factor))}
+
+    def _tell_scaled(self, record: StepRecord, run_state: RunState, found: Mapping[int, Scale]) -> None:
         factor = next(iter(found.values())).factor
         since = min(scale.since for scale in found.values())
         self.report(

@@ -323,7 +323,16 @@ CASES = (
     ),
     ManualCase("explosion-by-learning-rate", "UN401", EXPLOSION, 2, rate_times_60, warm_restart, RATE, threshold=SPIKE),
     ManualCase("oscillation-at-the-edge", "UN403", OSCILLATION, 2, past_the_edge, cyclic_rates, RATE),
-    ManualCase("oscillation-by-small-batches", "UN403", OSCILLATION, 2, batches_of_one, easy_and_hard, "small-batch"),
+    ManualCase(
+        "oscillation-by-small-batches",
+        "UN403",
+        OSCILLATION,
+        2,
+        batches_of_one,
+        easy_and_hard,
+        "small-batch",
+        severity="info",
+    ),
     ManualCase(
         "dispersion-from-the-start",
         "UN411",

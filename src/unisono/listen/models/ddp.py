@@ -42,8 +42,7 @@ class DDPWrapper:
         self._facts = _describe(model)
         self._decided: bool | None = None
         self._prepared = self._replaced = False
-        if not self._has_own_precision():
-            self._mark()
+        self._marked = not self._has_own_precision() and self._mark()
 
     @property
     def _model(self) -> DistributedDataParallel:
@@ -114,15 +113,20 @@ class DDPWrapper:
     def is_model(self, module: object) -> bool:
         return module is self._weak_model()
 
-    def _mark(self) -> None:
+    def _mark(self) -> bool:
         """Where gradients arrive, DDP's reducer has its hooks. A parameter that is moved to another device or type, or
         replaced, lets them arrive elsewhere: there the mark is missing.
         """
-        for node in self._arrivals():
-            node.metadata[MARK] = True
+        try:
+            for node in self._arrivals():
+                node.metadata[MARK] = True
+        except Exception:
+            # A kind of tensor of which torch does not say where its gradients arrive.
+            return False
+        return True
 
     def replaced(self) -> bool:
-        if not self._replaced and not self.is_gone() and not self._has_own_precision():
+        if self._marked and not self._replaced and not self.is_gone():
             self._replaced = any(MARK not in node.metadata for node in self._arrivals())
         return self._replaced
 
@@ -158,7 +162,8 @@ class DDPWrapper:
     def facts(self) -> dict[str, str]:
         gone, replaced = {"wrapper": "gone"} if self.is_gone() else {}, {"replaced": "yes"} if self.replaced() else {}
         promised = {"equal weights": "promised" if self.promises_equality() else "not promised"}
-        return self._facts | gone | replaced | promised
+        joined = {"data": "uneven, inside Join"} if self.joins() else {}
+        return self._facts | gone | replaced | promised | joined
 
     def _joining(self) -> bool:
         return bool(getattr(getattr(self._model, "_join_config", None), "enable", False))

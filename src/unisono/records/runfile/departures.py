@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unisono.records.lines import from_line
-from unisono.records.run import DepartureRecord
+from unisono.records.run import AttemptRecord, DepartureRecord, RunRecord
 from unisono.records.runfile.lines import RUN_FILE, AnyPath
 
 TAIL = 16_384
@@ -17,6 +17,9 @@ TAIL = 16_384
 
 MOST_FILES = 10_000
 RANK_FILE = re.compile(r"rank-[0-9]+\.jsonl")
+
+SAME_CLOCK, OTHER_CLOCK = 5.0, 60.0
+"""Seconds by which a departure may seem older than its run, told on the host of the run's writer and on another."""
 
 
 def departures_beside(path: AnyPath) -> list[DepartureRecord]:
@@ -29,6 +32,16 @@ def departures_beside(path: AnyPath) -> list[DepartureRecord]:
         for name in names[:MOST_FILES]:
             found += _departures(folder / name)
     return sorted(found, key=lambda one: one.attempt)
+
+
+def belongs(departure: DepartureRecord, attempt: AttemptRecord, header: RunRecord | None) -> bool:
+    """Whether it is one of this attempt, and not of a job that had written into the same directory before."""
+    hosts = {worker.rank: worker.host for worker in attempt.workers}
+    if departure.attempt != attempt.attempt or not hosts.keys() >= {departure.rank, departure.told_by}:
+        return False
+    same_clock = hosts[departure.told_by] == attempt.workers[0].host
+    began = attempt.time if header is None else header.time
+    return departure.time >= began - (SAME_CLOCK if same_clock and header is not None else OTHER_CLOCK)
 
 
 def _departures(path: Path) -> Iterator[DepartureRecord]:

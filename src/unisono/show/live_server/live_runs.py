@@ -24,6 +24,9 @@ MOST_KEPT = 4
 PAUSE = 0.5
 """Seconds between two looks at a file that had nothing new."""
 
+AFTER_END = 60.0
+"""Seconds for which a rank may still fail when the writer is done."""
+
 QUIET = 2.0
 """Seconds without a new line after which the ranks' own files are looked at, too."""
 
@@ -81,7 +84,7 @@ class Follower:
 
     def _begin(self) -> None:
         self._view, self._life = self._make_view(), secrets.token_hex(4)
-        self._ended, self._unshown = "", 0
+        self._ended, self._unshown, self._looked = "", 0, False
         self._attempt = 0
         self._beside: set[DepartureRecord] = set()
         self._kept: OrderedDict[str, ReadyPage] = OrderedDict()
@@ -171,8 +174,11 @@ class Follower:
 
     def _look_beside(self) -> None:
         """While the writer is silent: what single ranks have left about those that went, perhaps the writer itself."""
-        if self._ended or not self._attempt or time.time() - self._standing.modified < QUIET:
+        age = time.time() - self._standing.modified
+        is_over = self._looked and self._ended and age > AFTER_END
+        if not self._attempt or age < QUIET or is_over:
             return
+        self._looked = True
         found = {one for one in departures_beside(self._path) if one.attempt == self._attempt}
         left: deque[Record] = deque(found - self._beside)
         self._beside |= found
@@ -187,7 +193,8 @@ class Follower:
             self._changes += 1
 
     def _see(self, record: Record) -> None:
-        self._ended = record.ended if isinstance(record, EndRecord) else ""
+        if not isinstance(record, DepartureRecord):
+            self._ended = record.ended if isinstance(record, EndRecord) else ""
         if isinstance(record, AttemptRecord):
             self._attempt = record.attempt
         try:

@@ -114,7 +114,7 @@ def asides(checkup: Checkup) -> list[str]:
         told.append(f"{count(checkup.unreadable_lines, 'line')} of the run file could not be read and were passed over")
     if checkup.further_models:
         told.append(f"models with a run of their own, to be diagnosed by themselves: {_few(checkup.further_models)}")
-    return told
+    return told + [f"a remark of {code}: {remark}" for code, remark in checkup.remarks.items()]
 
 
 def _findings(findings: Iterable[Finding], width: int, paint: Paint) -> list[list[str]]:

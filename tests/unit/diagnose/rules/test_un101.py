@@ -37,20 +37,40 @@ def test_equal_indices_of_presharded_data_are_healthy():
 
 
 def test_augmented_inputs_with_equal_indices_and_targets():
-    shared = {"same_indices_W": PAIR, "same_targets_W": PAIR, "target_rows": 8}
+    shared = {"same_indices_W": PAIR, "same_targets_W": PAIR, "target_rows": 7}
     found = judge(DuplicatedData, *(batch(n, **shared) for n in range(3)))
     assert (found.ranks, found.severity, found.causes[0].slug) == ((1, 3), "critical", "same-samples-augmented")
 
 
 def test_unheard_steps_in_between_resolve_nothing():
     """Indices come at every step, targets only where batches are looked at."""
-    shared = {"same_indices_W": PAIR, "same_targets_W": PAIR, "target_rows": 8}
+    shared = {"same_indices_W": PAIR, "same_targets_W": PAIR, "target_rows": 7}
     unheard = [step(n, indexed=4, same_indices_W=PAIR, heard=False) for n in range(3, 20)]
     assert judge(DuplicatedData, *(batch(n, **shared) for n in range(3)), *unheard).state == "open"
 
 
+def test_equal_indices_and_targets_of_gradients_that_differ():
+    shared = {"same_indices_W": PAIR, "same_targets_W": PAIR, "target_rows": 6}
+    assert judge(DuplicatedData, *(batch(n, **shared, cos_expected=0.3) for n in range(60))) is None
+
+
+NUMBERED = {"same_indices_W": (0,) * 4, "same_targets_W": (0,) * 4}
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_sample_number_in_the_place_of_the_target(pieces):
+    """Files of their own, counted from zero on every worker; at first gradients agree on any data."""
+    numbers = {**NUMBERED, "target_rows": 8 // pieces, "backwards_W": (pieces,) * 4 if pieces > 1 else ()}
+    assert judge(DuplicatedData, *(batch(n, **numbers, cos_expected=0.9) for n in range(60))) is None
+
+
+def test_targets_that_all_differ_of_gradients_that_agree_as_copies_do():
+    found = judge(DuplicatedData, *agreeing(target_rows=16, **NUMBERED, indexed=4))
+    assert (found.severity, found.causes[0].slug) == ("critical", "same-samples-augmented")
+
+
 def without_indices(steps, **fields):
-    shared = {"indexed": 0, "same_targets_W": (0,) * 4, "target_rows": 8, "cos_expected": 0.99, **fields}
+    shared = {"indexed": 0, "same_targets_W": (0,) * 4, "target_rows": 6, "cos_expected": 0.99, **fields}
     return judge(DuplicatedData, *(batch(n, **shared) for n in range(steps)))
 
 
@@ -111,7 +131,7 @@ def agreeing(
             loss_mean=float(loss_W.mean()),
             loss_std=float(loss_W.std()),
             **heard,
-            **fields,
+            **{"indexed": 0, **fields},
         )
 
 
@@ -136,6 +156,12 @@ def test_gradients_and_losses_that_different_samples_cannot_have():
 )
 def test_numbers_that_different_samples_can_have(healthy):
     assert judge(DuplicatedData, *agreeing(**healthy)) is None
+
+
+def test_indices_that_differ_are_believed_whatever_the_numbers_say():
+    assert judge(DuplicatedData, *agreeing(indexed=4)) is None
+    assert judge(DuplicatedData, *agreeing(indexed=3)).severity == "warning", "of one of them nothing is known"
+    assert judge(DuplicatedData, *agreeing(indexed=4, same_indices_W=(0,) * 4)).severity == "warning"
 
 
 def test_other_samples_after_all():

@@ -288,6 +288,20 @@ def test_a_warm_restart():
     assert find(GradientExplosion, run) is None
 
 
+@pytest.mark.parametrize("back_to", [2.2, 3.0])
+def test_a_warm_restart_gives_back_what_it_took(back_to):
+    """From 4.6 to 0.5, and down again."""
+    run, time = Run(), np.arange(1000)
+    run.lr[300:] *= 60
+    run.norm[300:] *= 5
+    run.loss[:300] = (0.5 + 4.1 * np.exp(-time[:300] / 40))[:, None]
+    run.loss[300:] = (0.5 + (back_to - 0.5) * np.exp(-time[:700] / 130))[:, None]
+    run.loss *= np.exp(0.03 * np.random.default_rng(0).standard_normal((1000, 4)))
+    assert find(GradientExplosion, run) is None
+    run.loss[300:] = back_to
+    assert find(GradientExplosion, run).severity == "warning", "as an explosion looks"
+
+
 def test_what_an_explosion_kills_is_told_as_the_explosion():
     """The weights are dead afterwards: no gradient, nothing learnt any more."""
     run = rate_jumps(loss=3.0)

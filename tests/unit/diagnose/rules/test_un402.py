@@ -96,6 +96,15 @@ def test_a_small_unit_that_learns():
     assert find(GradientVanishing, run) is None
 
 
+def test_a_small_unit_that_has_learnt_and_is_resumed():
+    """All losses have the weight 1e-7: at the plateau the gradient is as small as it always was."""
+    run, resumed = tiny(), Run(steps=300, extra={"attempt": 2})
+    run.loss[:] = np.linspace(1.99, 0.54, 300)[:, None]
+    resumed.norm *= 3.5e-8
+    resumed.loss[:] = 0.54
+    assert judge(GradientVanishing, attempt(4), *run.records(), attempt(4, 2), *resumed.records()) is None
+
+
 def test_a_small_unit_of_the_loss_itself():
     assert find(GradientVanishing, tiny(loss=2.3e-6)) is None
 

@@ -1,5 +1,5 @@
 from unisono.diagnose.rules.un404_non_finite import NonFinite
-from unit.diagnose.rules.build import decision, judge, step
+from unit.diagnose.rules.build import attempt, decision, judge, step
 
 WELL, ILL = (True,) * 4, (False,) * 4
 FIRST = (True, False, True, True)
@@ -108,6 +108,14 @@ def test_training_that_stands_still_is_critical_although_nothing_was_spread():
     assert found.why.endswith("training has stood still for 20 steps")
     apart = [one for n in range(0, 60, 2) for one in (*kept_away_at(n), step(n + 1, finite_W=WELL))]
     assert judge(NonFinite, *apart).severity == "warning"
+
+
+def test_what_the_guard_skipped_before_a_restart_says_nothing_of_the_steps_after_it():
+    found = judge(NonFinite, *kept_away(7), attempt(number=2), *(step(at, finite_W=FIRST) for at in range(3, 6)))
+    assert (found.severity, found.last_step) == ("critical", 7)
+    assert "the last of 7" in found.why
+    still = *kept_away(19), attempt(number=2), *kept_away_at(3)
+    assert judge(NonFinite, *still).severity == "warning"
 
 
 def kept_away_at(at):

@@ -79,3 +79,7 @@ def test_few_samples_divided_among_all():
     """What one worker has of them the others have not: of 64 samples, 8 a worker, cosines are -1/7."""
     assert fought(loader(same={"dataset": "64"}), cosine=-0.14) is None
     assert causes(fought(loader(same={"dataset": "6400"}), cosine=-0.14))[0] == "conflicting-data"
+
+
+def test_a_size_of_a_dataset_that_nothing_has():
+    assert fought(loader(same={"dataset": "9" * 5000})).severity == "info"

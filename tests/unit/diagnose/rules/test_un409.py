@@ -18,6 +18,14 @@ def test_losses_drift_apart():
     assert causes(finding)[0] == "data-drift"
 
 
+def test_losses_around_zero():
+    """As those of policy gradients: of the steps at which the mean happens to be above zero nothing can be learnt."""
+    random, run = np.random.default_rng(0), Run(steps=3000)
+    spread = 0.1 * np.exp(np.arange(3000) / 1200)[:, None]
+    run.loss = 0.3 * random.standard_normal((3000, 1)) + spread * random.standard_normal((3000, 4))
+    assert find(DispersionRise, run) is None
+
+
 def test_weights_that_differ_come_first():
     finding = find(DispersionRise, rising(audits=("weights",), weights_W=(0, 0, 2, 0)))
     assert causes(finding)[0] == "replicas-differ"

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from unisono.diagnose.engine import diagnose
 from unisono.diagnose.rules.shared.run_state import RunState
 from unisono.diagnose.rules.un410_walk_of_averages import WalkOfAverages
 from unit.diagnose.rules.streams import Run, attempt, causes, find
@@ -16,7 +17,7 @@ def walking(fall=1e-3, doubles_in=500, spread=None, lasting=False, **extra):
     if spread is None:
         spread = 0.05 * 2.0 ** (np.maximum(0, TIME - ONSET) / doubles_in)
     own = np.where(TIME < ONSET, noise, [1.2, -1.2, 0.8, -0.8]) if lasting else noise
-    run.loss = 2.0 * np.exp(-fall * TIME) + spread * own
+    run.loss = np.maximum(1e-3, 2.0 * np.exp(-fall * TIME) + spread * own)
     return run
 
 
@@ -61,7 +62,7 @@ def test_critical_where_the_weights_differ():
     assert causes(finding) == ["replicas-differ"]
 
 
-@pytest.mark.parametrize(("code", "severity"), [("UN105", "critical"), ("UN503", "warning")])
+@pytest.mark.parametrize(("code", "severity"), [("UN102", "critical"), ("UN503", "warning")])
 def test_critical_where_another_check_confirms_it(code, severity):
     run_state, rule = RunState(), WalkOfAverages()
     for record in (attempt(4), *walking().records()):
@@ -69,6 +70,17 @@ def test_critical_where_another_check_confirms_it(code, severity):
         run_state.hold(code)
         rule.see(record, run_state)
     assert rule.finding(run_state).severity == severity
+
+
+def test_one_harder_shard_is_one_finding():
+    run = Run(steps=STEPS)
+    random = np.random.default_rng(0).standard_normal((STEPS, 4))
+    apart = [0.0, 0.0, 1.0, 0.0] * (0.15 + 4e-4 * TIME)
+    run.loss = 2.0 * np.exp(-1e-3 * TIME) * np.exp(0.02 * random) + apart
+    assert find(WalkOfAverages, run) is not None
+    (leading,) = [one for one in diagnose([attempt(4), *run.records()]).findings() if one.at_least("warning")]
+    assert (leading.code, leading.ranks) == ("UN105", (2,))
+    assert "UN410" in leading.evidence["symptoms"]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +97,15 @@ def test_critical_where_another_check_confirms_it(code, severity):
 )
 def test_dispersion_that_rises_healthily(healthy):
     assert find(WalkOfAverages, walking(**healthy)) is None
+
+
+def test_losses_around_zero():
+    """As those of policy gradients: of the steps at which the mean happens to be above zero nothing can be learnt."""
+    random, run = np.random.default_rng(0), Run(steps=3000)
+    time = np.arange(3000)[:, None]
+    common, own = 0.1 * random.standard_normal((3000, 1)), random.standard_normal((3000, 4))
+    run.loss = 0.3 * np.exp(-time / 800) + common + 0.05 * np.exp(time / 1200) * own
+    assert find(WalkOfAverages, run) is None
 
 
 def test_heavy_tails():

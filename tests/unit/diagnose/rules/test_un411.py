@@ -31,6 +31,13 @@ def test_norms_that_lay_apart_from_the_start():
     assert causes(finding)[0] == "ranks-set-up-differently"
 
 
+@pytest.mark.parametrize("until", [200, 600])
+def test_norms_that_lay_apart_from_the_start_until_somebody_looked(until):
+    finding = find(NormDispersion, apart(0, until))
+    assert finding.state == "resolved"
+    assert until <= finding.last_step < until + 100
+
+
 def test_every_rank_has_a_norm_of_its_own():
     run = Run()
     run.norm *= np.array([1.0, 2.0, 4.0, 8.0])

@@ -359,6 +359,15 @@ def test_batches_of_another_kind_are_no_fault_of_the_device(name):
     assert causes(finding)[0] == ("uneven-tokens" if name == "tokens" else "preprocessed-differently")
 
 
+def test_a_summed_loss_of_longer_samples_is_no_scale():
+    run = scaled(Run(steps=600), 3)
+    records = made_of(run, {"length_W": (100.0, 100.0, 300.0, 100.0)})
+    records = [replace(record, norm_GW=(record.norm_W, record.norm_W)) for record in records]
+    found = {one.code: one for one in diagnosed(records).findings() if one.at_least("warning")}
+    assert set(found) == {"UN105"}
+    assert causes(found["UN105"])[0] == "uneven-tokens"
+
+
 @pytest.mark.parametrize("name", MAKEUPS)
 def test_what_batches_do_not_explain_is_still_told(name):
     run = Run(steps=600)

@@ -10,6 +10,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from unisono.listen.models import ddp as listened
 from unisono.listen.models.ddp import DDPWrapper
 
 pytestmark = pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")
@@ -129,6 +130,7 @@ def test_after_a_join_nothing_is_promised_any_more(ddp):
     assert wrapper.joins()
     ddp._join_config = ddp._join_config._replace(enable=False)
     assert wrapper.joins()
+    assert wrapper.facts()["data"] == "uneven, inside Join"
     assert not wrapper.promises_equality()
 
 
@@ -168,6 +170,16 @@ def test_parameters_that_take_the_place_of_others_are_known(ddp, overwriting):
     assert wrapper.replaced() is True
     assert wrapper.holds(list(ddp.parameters())) is True
     assert wrapper.holds(before) is False
+
+
+def test_where_gradients_arrive_may_not_be_known(ddp, monkeypatch):
+    def unknown(_):
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(listened, "get_gradient_edge", unknown)
+    wrapper = DDPWrapper(ddp)
+    assert wrapper.replaced() is False
+    assert "replaced" not in wrapper.facts()
 
 
 def test_replaced_before_anybody_listened(ddp):

@@ -243,7 +243,8 @@ def test_the_browser_is_told_how_the_run_is_doing(tmp_path, content, text):
     follower.stop()
 
 
-def test_what_a_rank_left_about_the_silent_writer_is_shown(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_a_rank_left_about_the_silent_writer_is_shown(tmp_path, monkeypatch, ended):
     class Seeing(Counting):
         def __init__(self):
             super().__init__()
@@ -260,6 +261,9 @@ def test_what_a_rank_left_about_the_silent_writer_is_shown(tmp_path, monkeypatch
         return DepartureRecord(attempt, 2, 1.5, rank, "lost", told_by=1)
 
     file = write_run(tmp_path)
+    if ended:
+        with file.open("ab") as writing:
+            writing.write(lines(end(2)))
     (tmp_path / "rank-1.jsonl").write_bytes(lines(gone(1, 0), gone(7, 3)))
     follower = Follower(file, Seeing, print)
     assert json.loads(follower.shown("", "").body)["departed"] == []

@@ -49,6 +49,11 @@ LASTING = 0.3
 """Noise gives shares near zero, and so does everything that goes from worker to worker."""
 
 
+def goes_below_zero(record: StepRecord) -> bool:
+    """Losses of both signs have no mean to measure their distance by: it goes through zero."""
+    return any(loss is not None and loss < 0 for loss in record.loss_W)
+
+
 class Jump:
     """Five readings in a row above the largest of the last 100, and three times their median.
 
@@ -120,6 +125,7 @@ class Rise:
 
     def __init__(self, loss_growth: float) -> None:
         self._most = loss_growth
+        self._signed = False
         self._stretches = 0
         self._first = 0.0
         """Loss of the first stretch."""
@@ -138,7 +144,10 @@ class Rise:
     def add(self, record: StepRecord) -> bool:
         """Whether a stretch is complete, and there is a past to hold it against."""
         loss, spread = record.loss_mean, record.loss_std
-        if loss is None or spread is None or loss <= 0 or len(record.loss_W) < 2 or None in record.loss_W:
+        self._signed = self._signed or goes_below_zero(record)
+        if self._signed or loss is None or spread is None or loss <= 0:
+            return False
+        if len(record.loss_W) < 2 or None in record.loss_W:
             return False
         self._stretch.append(record)
         if len(self._stretch) < STRETCH:

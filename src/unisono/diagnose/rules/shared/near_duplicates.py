@@ -46,6 +46,11 @@ class NearDuplicates:
         self.spread = math.inf
         """Of the losses across workers, as a multiple of how far their mean goes from batch to batch."""
 
+    @property
+    def agree(self) -> bool:
+        """The gradients agree more than batches of this size can."""
+        return self._agreed >= IN_A_ROW
+
     def hear(self, record: StepRecord) -> bool:
         """Whether there was something to judge."""
         self._hear_losses(record)
@@ -60,7 +65,7 @@ class NearDuplicates:
             return False
         wander = median(self._bends) / SECOND_DIFFERENCE
         self.spread = median(self._spreads) / wander if wander > 0 else math.inf
-        self.found = self._agreed >= IN_A_ROW and self.spread < (APART if self.found else TOGETHER)
+        self.found = self.agree and self.spread < (APART if self.found else TOGETHER)
         return True
 
     def _hear_losses(self, record: StepRecord) -> None:

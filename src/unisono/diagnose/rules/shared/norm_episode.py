@@ -21,6 +21,12 @@ LOST, LEARNT = 0.8, 0.5
 """Shares of the first losses: at the upper one nothing that was learnt is left, below the lower one much was."""
 
 QUARTER = 0.25
+MOST, SOME = 2, 4
+"""Stretches that are waited for where half of what was learnt is gone, and where it is less."""
+
+STAYS = 0.8
+"""Share of its rise that the loss keeps from the first stretch to the last."""
+
 WORSE_THAN_NEW = 3.0
 MATTERS = 0.1
 LEVEL = 0.95
@@ -155,13 +161,23 @@ class Episode:
         return forgotten or (self.grows() and now > GROWS * max(self.past))
 
     def set_back(self) -> bool:
-        """Since the learning rate jumped up, a quarter of what was learnt is gone, with gradients clearly larger."""
+        """Since the learning rate jumped up, a quarter of what was learnt is gone, with gradients clearly larger.
+
+        A warm restart may take as much, and gives it back.
+        """
         usual = self.usual_loss
         if usual is None or not self.by_rate or self.peak < CLEARLY_LARGER or usual > LEARNT * self.start_loss:
             return False
         stretches = [self.losses[at : at + STRETCH] for at in range(STRETCH, len(self.losses), STRETCH)]
-        whole = [median(losses) for losses in stretches if len(losses) == STRETCH]
-        return len(whole) > 1 and min(whole) > usual + QUARTER * (self.start_loss - usual)
+        rises = [median(losses) - usual for losses in stretches if len(losses) == STRETCH]
+        learnt = self.start_loss - usual
+        if len(rises) < MOST or min(rises) <= QUARTER * learnt:
+            return False
+        stays = rises[-1] > STAYS * rises[0]
+        # Where most is gone the loss is so wild that only a fall from stretch to stretch is one.
+        if sum(rises[:MOST]) > MOST * learnt / 2:
+            return stays or any(later > earlier for earlier, later in pairwise(rises))
+        return stays and len(rises) >= SOME
 
     @property
     def began_as_usual(self) -> bool:

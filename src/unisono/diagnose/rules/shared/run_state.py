@@ -88,6 +88,11 @@ class RunState:
         return None if facts is None else facts.same.get(name)
 
     @property
+    def joins(self) -> bool:
+        """Some worker's data may end before the others' do, and the script has provided for that."""
+        return self._somewhere("model", "data", "uneven, inside Join")
+
+    @property
     def replaced(self) -> bool:
         """Parameters have been moved, cast or replaced since the model was wrapped, on some worker at least."""
         return self._somewhere("model", "replaced", "yes")
