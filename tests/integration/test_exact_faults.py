@@ -59,7 +59,8 @@ def test_the_honest_job_is_healthy(seeds, trained):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.soak("seeds"))])
+@pytest.mark.soak("seeds")
+@pytest.mark.parametrize("seeds", [5])
 def test_three_models_are_healthy(seeds, tmp_path):
     outcome = launch(forked(WORKERS, JOBS / "healthy.py", seeds), env={"RESULTS": tmp_path}, timeout=600)
     assert outcome.returncode == 0, outcome

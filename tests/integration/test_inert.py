@@ -68,7 +68,7 @@ def test_weights_are_bit_equal(tmp_path, workers, steps, names):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "steps", "names"), [(3, 120, FAILING), *at_length(FAILING)])
+@pytest.mark.parametrize(("workers", "steps", "names"), [(3, 80, FAILING), *at_length(FAILING)])
 def test_weights_are_bit_equal_while_unisono_fails(tmp_path, workers, steps, names):
     results = trained(tmp_path, workers, steps, names)
     assert_bit_equal(results)

@@ -24,6 +24,8 @@ IN_SOAK_ALONE = {
     "vanishing-in-one-layer",
     "vanishing-exactly-zero",
     "oscillation-by-small-batches",
+    "vanishing-nothing-to-learn",
+    "preprocessed-differently",
 }
 """Further jobs of a pattern of which another one is here."""
 

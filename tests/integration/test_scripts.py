@@ -54,7 +54,7 @@ SHAPES = [
     Shape("compiled, then wrapped", (script("compiled"), "inside"), long=True),
     Shape("wrapped, then compiled", (script("compiled"), "outside")),
     Shape("dictionary", (script("dictionary"),), long=True),
-    Shape("loader with workers, evaluation and dropout", (script("workers"),)),
+    Shape("loader with workers, evaluation and dropout", (script("workers"),), long=True),
     Shape("failing", (script("failing"),), steps=5, exit_code=1, quick=True),
 ]
 

@@ -42,7 +42,9 @@ def test_ranks_of_a_group_are_named_as_the_launcher_does(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "trace"), [("stuck", "slept"), ("skips_one", "skipped")])
+@pytest.mark.parametrize(
+    ("name", "trace"), [("stuck", "slept"), pytest.param("skips_one", "skipped", marks=pytest.mark.soak("inert"))]
+)
 def test_directions_are_lost_and_come_back(tmp_path, name, trace):
     outcome = started(tmp_path, 2, name)
     assert outcome.returncode == 0, outcome

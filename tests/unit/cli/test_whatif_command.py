@@ -300,6 +300,7 @@ def test_without_torch_the_extra_is_named(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.soak("steering")
 def test_a_real_run_of_four_processes(tmp_path, capsys):
     command = under_unisono(torchrun(4, SCRIPTS / "closure.py"), "--every", "1", "--out", tmp_path / "run")
     environment = {"WEIGHTS_OUT": tmp_path / "weights", "PYTHONPATH": str(SCRIPTS)}
