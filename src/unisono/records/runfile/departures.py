@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from unisono.records.lines import from_line
@@ -34,8 +34,19 @@ def departures_beside(path: AnyPath) -> list[DepartureRecord]:
     return sorted(found, key=lambda one: one.attempt)
 
 
-def belongs(departure: DepartureRecord, attempt: AttemptRecord, header: RunRecord | None) -> bool:
-    """Whether it is one of this attempt, and not of a job that had written into the same directory before."""
+def belonging(
+    found: Iterable[DepartureRecord], attempt: AttemptRecord, header: RunRecord | None, ended: str
+) -> list[DepartureRecord]:
+    """Those of this attempt that still hold.
+
+    :param ended: As in its `EndRecord`; empty without one. Whoever has finished well was only silent.
+    """
+    outlived = "silence" if ended == "finished" else ""
+    return [one for one in found if one.how != outlived and _belongs(one, attempt, header)]
+
+
+def _belongs(departure: DepartureRecord, attempt: AttemptRecord, header: RunRecord | None) -> bool:
+    """Not of a job that had written into the same directory before."""
     hosts = {worker.rank: worker.host for worker in attempt.workers}
     if departure.attempt != attempt.attempt or not hosts.keys() >= {departure.rank, departure.told_by}:
         return False

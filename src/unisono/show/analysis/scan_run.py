@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from unisono.records import FORMAT, AttemptRecord, DepartureRecord, EndRecord, Record, RunRecord
+from unisono.records import FORMAT, AttemptRecord, EndRecord, Record, RunRecord
 from unisono.records.runfile import read_run, scan
-from unisono.records.runfile.departures import belongs, departures_beside
+from unisono.records.runfile.departures import belonging, departures_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,7 @@ def look_through(path: str | PathLike[str], see: Callable[[Record], None], after
 
 def _with_departures(path: str | PathLike[str]) -> Iterator[Record | None]:
     """The run's records; at the end of each attempt also what single ranks wrote down about ranks that went."""
-    beside: dict[int, list[DepartureRecord]] = {}
-    for departure in departures_beside(path):
-        beside.setdefault(departure.attempt, []).append(departure)
+    beside = departures_beside(path)
     header: RunRecord | None = None
     attempt: AttemptRecord | None = None
     ended = ""
@@ -65,22 +63,12 @@ def _with_departures(path: str | PathLike[str]) -> Iterator[Record | None]:
         elif isinstance(record, EndRecord):
             ended = record.ended
         elif isinstance(record, AttemptRecord):
-            yield from _told(beside, attempt, header, ended)
+            if attempt is not None:
+                yield from belonging(beside, attempt, header, ended)
             attempt, ended = record, ""
         yield record
-    yield from _told(beside, attempt, header, ended)
-
-
-def _told(
-    beside: dict[int, list[DepartureRecord]], attempt: AttemptRecord | None, header: RunRecord | None, ended: str
-) -> Iterator[DepartureRecord]:
-    if attempt is None:
-        return
-    for departure in beside.get(attempt.attempt, ()):
-        # Whoever has finished well was only silent.
-        outlived = departure.how == "silence" and ended == "finished"
-        if not outlived and belongs(departure, attempt, header):
-            yield departure
+    if attempt is not None:
+        yield from belonging(beside, attempt, header, ended)
 
 
 def _understood(header: RunRecord, path: str | PathLike[str]) -> RunRecord:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from unisono.records import AttemptRecord, DepartureRecord, EndRecord, Record
-from unisono.records.runfile.departures import departures_beside
+from unisono.records import AttemptRecord, DepartureRecord, EndRecord, Record, RunRecord
+from unisono.records.runfile.departures import belonging, departures_beside
 from unisono.show.live_server.run_index import condition
 from unisono.show.live_server.tail import Bite, Standing, Tail
 
@@ -85,7 +85,8 @@ class Follower:
     def _begin(self) -> None:
         self._view, self._life = self._make_view(), secrets.token_hex(4)
         self._ended, self._unshown, self._looked = "", 0, False
-        self._attempt = 0
+        self._header: RunRecord | None = None
+        self._attempt: AttemptRecord | None = None
         self._beside: set[DepartureRecord] = set()
         self._kept: OrderedDict[str, ReadyPage] = OrderedDict()
 
@@ -176,10 +177,10 @@ class Follower:
         """While the writer is silent: what single ranks have left about those that went, perhaps the writer itself."""
         age = time.time() - self._standing.modified
         is_over = self._looked and self._ended and age > AFTER_END
-        if not self._attempt or age < QUIET or is_over:
+        if self._attempt is None or age < QUIET or is_over:
             return
         self._looked = True
-        found = {one for one in departures_beside(self._path) if one.attempt == self._attempt}
+        found = set(belonging(departures_beside(self._path), self._attempt, self._header, self._ended))
         left: deque[Record] = deque(found - self._beside)
         self._beside |= found
         while left:
@@ -196,7 +197,9 @@ class Follower:
         if not isinstance(record, DepartureRecord):
             self._ended = record.ended if isinstance(record, EndRecord) else ""
         if isinstance(record, AttemptRecord):
-            self._attempt = record.attempt
+            self._attempt = record
+        elif isinstance(record, RunRecord):
+            self._header = record
         try:
             self._view.see(record)
         except Exception as error:

@@ -257,14 +257,14 @@ def test_what_a_rank_left_about_the_silent_writer_is_shown(tmp_path, monkeypatch
         def state(self, have):
             return {**super().state(have), "departed": self.departed}
 
-    def gone(attempt, rank):
-        return DepartureRecord(attempt, 2, 1.5, rank, "lost", told_by=1)
+    def gone(attempt, rank, time=1.5):
+        return DepartureRecord(attempt, 2, time, rank, "lost", told_by=1)
 
     file = write_run(tmp_path)
     if ended:
         with file.open("ab") as writing:
             writing.write(lines(end(2)))
-    (tmp_path / "rank-1.jsonl").write_bytes(lines(gone(1, 0), gone(7, 3)))
+    (tmp_path / "rank-1.jsonl").write_bytes(lines(gone(1, 0), gone(7, 3), gone(1, 1, time=-1e6)))
     follower = Follower(file, Seeing, print)
     assert json.loads(follower.shown("", "").body)["departed"] == []
     monkeypatch.setattr(following, "QUIET", 0.0)
